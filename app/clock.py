@@ -1,4 +1,4 @@
-"""Time and fresh ids: the two things that nobody may take out of thin air."""
+"""The clock and the source of new ids. All other code gets the time and new ids from here."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ class SystemClock:
 
 
 async def sleep(seconds: float) -> None:
-    """Let time pass, where nothing will tell when to go on."""
+    """Sleep. Use it only where no signal can end the wait earlier."""
     never = asyncio.Event()
     try:
         async with asyncio.timeout(seconds):
@@ -27,10 +27,10 @@ async def sleep(seconds: float) -> None:
 
 
 async def yield_to_loop() -> None:
-    """Let everything else that is ready run once."""
+    """Yield to the event loop: all ready tasks run once."""
     await asyncio.sleep(0)  # noqa: TID251  no time passes
 
 
 def new_id() -> str:
-    """A fresh id that sorts by the time of its making, so that indexes grow at their right edge."""
+    """Return a new id that sorts by its creation time, so that indexes grow at one end."""
     return str(uuid7())

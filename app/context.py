@@ -7,6 +7,7 @@ from typing import TypeAlias
 from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
 from app.clock import Clock
+from app.domain.files.files import DEFAULT_MAX_FILE_BYTES
 from app.domain.ids import RunId, Tenant
 from app.domain.redaction import Redact, unredacted
 from app.events.fanout.hub import Hub
@@ -23,6 +24,7 @@ class ServiceLimits:
 
     queue_per_thread: int = 100
     message_bytes: int = 1_000_000
+    file_bytes: int = DEFAULT_MAX_FILE_BYTES
     signal_seconds: float = 86_400.0
     """Seconds that a signal without a ticket is kept."""
 

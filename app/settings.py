@@ -1,5 +1,6 @@
 """All settings, from environment variables: `HOLDFAST_*`, `DATABASE_URL` and `NATS_URL`."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +9,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 MIN_HEARTBEATS = 3
 """A process counts as dead only after this many missed heartbeats."""
+
+
+def available_cores() -> int:
+    """The CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Settings(BaseSettings):
@@ -21,9 +29,23 @@ class Settings(BaseSettings):
         "127.0.0.1", description="Address to listen on. Any address but loopback needs API keys."
     )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on. 0 picks a free one.")
+    health_port: int | None = Field(
+        8001,
+        ge=0,
+        le=65535,
+        description="Port where `holdfast worker` serves /health and /metrics. 0 picks a free one; `off` opens "
+        "none. A server has them at HOLDFAST_PORT.",
+    )
     role: Literal["all", "api", "worker"] = Field(
         "all",
         description="`all` serves HTTP and executes runs, `api` only serves HTTP, `worker` only executes runs.",
+    )
+    processes: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="Number of processes of `holdfast serve`, behind one port. `auto` is one for each CPU core. Each "
+        "has its own database connections.",
     )
     database_url: str | None = Field(
         None,
@@ -51,7 +73,9 @@ class Settings(BaseSettings):
         None, description="Run migrations at start. By default only for the embedded Postgres."
     )
     agents: Path | None = Field(
-        None, description="Path of the agents file. Without it, the demo agents are served."
+        None,
+        description="Path of the agents file, or of a folder with an agents.toml. Without it, the demo agents "
+        "are served.",
     )
     api_keys_file: Path | None = Field(
         None, description="TOML file with the API keys: subject, tenant, scopes and sha256 of each."
@@ -59,6 +83,24 @@ class Settings(BaseSettings):
     api_keys: str | None = Field(
         None,
         description="More API keys, as a JSON list of {subject, tenant, scopes, sha256}.",
+    )
+    cors_origins: str | None = Field(
+        None,
+        description="Origins of web pages that may call this server, separated by commas, such as "
+        "`https://app.example.com`. `*` allows every page, without cookies, and needs API keys.",
+    )
+    allowed_hosts: str | None = Field(
+        None,
+        description="Host names, besides the local ones, by which this server is reached, separated by commas. "
+        "`*.example.com` matches all names below it. Without this setting, a server with API keys takes every name.",
+    )
+    public_url: str | None = Field(
+        None,
+        description="Address by which browsers reach this server, such as `https://holdfast.example.com`, with "
+        "the path if a proxy shows it below one. The web console needs it behind a proxy with a path.",
+    )
+    console: bool = Field(
+        True, description="Serve the web console at /console/. With 0 it isn't mounted."
     )
     stream_token_secret: str | None = Field(
         None,
@@ -82,8 +124,10 @@ class Settings(BaseSettings):
     task_concurrency: int = Field(
         100, ge=1, description="Maximum number of background tasks that a process executes at once."
     )
-    pool_size: int = Field(10, ge=2, description="Database connections for commands and queries.")
-    hot_pool_size: int = Field(10, ge=3, description="Database connections for executing runs.")
+    pool_size: int = Field(10, ge=2, description="Database connections for transactions.")
+    hot_pool_size: int = Field(
+        10, ge=3, description="Further ones, for single statements such as checkpoints."
+    )
     pool_timeout: float = Field(
         5.0,
         gt=0,
@@ -121,6 +165,11 @@ class Settings(BaseSettings):
     queue_poll: float = Field(
         1.0, gt=0, description="Time between polls of the queue, in case a notification is lost."
     )
+    startup_function_timeout: float = Field(
+        60.0,
+        gt=0,
+        description="Maximum duration of each function with `@startup`. Beyond it the process doesn't start.",
+    )
     handover_grace: float = Field(
         5.0,
         ge=0,
@@ -153,7 +202,28 @@ class Settings(BaseSettings):
         description="Time between checks of followed threads for events whose notification was lost.",
     )
     max_body_bytes: int = Field(2_000_000, ge=1000, description="Maximum size of a request body.")
+    max_file_bytes: int = Field(
+        20_000_000,
+        ge=1000,
+        description="Maximum size of a file that is uploaded or saved by a tool.",
+    )
+    max_inline_bytes: int = Field(
+        10_000_000,
+        ge=1000,
+        description="Maximum size of all files in a request to a model. Older files become placeholders.",
+    )
     max_message_bytes: int = Field(1_000_000, ge=100, description="Maximum size of a message.")
+    history_cache_bytes: int = Field(
+        64_000_000,
+        ge=0,
+        description="Memory for messages of recent threads, which later runs don't read again; approximate.",
+    )
+    max_answer_bytes: int = Field(
+        4_000_000,
+        ge=1000,
+        description="Maximum size of a model's answer with its reasoning and calls. A longer answer is cut, "
+        "as by its length limit.",
+    )
     max_queue_per_thread: int = Field(
         100, ge=1, description="Maximum number of runs that queue for a thread."
     )
@@ -205,6 +275,11 @@ class Settings(BaseSettings):
         ge=60,
         description="How long a signal is kept for later tickets, and its id for duplicates.",
     )
+    usage_retention: float = Field(
+        34_560_000.0,
+        ge=3_600,
+        description="How long the usage ledger is kept. By default 400 days.",
+    )
     idempotency_retention: float = Field(
         86_400.0,
         gt=0,
@@ -220,6 +295,22 @@ class Settings(BaseSettings):
         "the one on this machine, at HOLDFAST_PORT.",
     )
     api_key: str | None = Field(None, repr=False, description="API key that these commands send.")
+
+    @field_validator("processes", mode="before")
+    @classmethod
+    def _auto_is_one_for_each_core(cls, value: object) -> object:
+        return available_cores() if value == "auto" else value
+
+    @field_validator("health_port", mode="before")
+    @classmethod
+    def _off_is_no_port(cls, value: object) -> object:
+        return None if value == "off" else value
+
+    @field_validator("agents")
+    @classmethod
+    def _agents_file(cls, path: Path | None) -> Path | None:
+        """The file of a folder."""
+        return path / "agents.toml" if path is not None and path.is_dir() else path
 
     @field_validator("heartbeat_timeout")
     @classmethod

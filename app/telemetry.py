@@ -1,17 +1,13 @@
-"""All metrics, and the set-up of logging."""
+"""All metrics of a process, and their text for `/metrics`."""
 
-import logging
-import re
-import sys
-from functools import partial
-from typing import Any
+import os
 
-import structlog
-from prometheus_client import Counter, Gauge, Histogram
-
-from app.domain.redaction import Redact, unredacted
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SHARED_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the folder in which the processes of one server keep their metrics. The metrics library reads it."""
 _COUNTS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 
 runs_started = Counter("holdfast_runs_started_total", "Runs started.", ["agent"])
@@ -20,12 +16,26 @@ runs_finished = Counter(
     "Activations that ended, by termination.",
     ["agent", "termination"],
 )
-runs_executing = Gauge("holdfast_runs_executing", "Runs that this process is executing.")
+runs_executing = Gauge(
+    "holdfast_runs_executing",
+    "Runs that this server is executing.",
+    multiprocess_mode="livesum",
+)
 run_seconds = Histogram(
     "holdfast_activation_seconds",
     "Duration of activations, from claim to run_finish.",
     ["agent"],
     buckets=_SECONDS,
+)
+history_cache_bytes = Gauge(
+    "holdfast_history_cache_bytes",
+    "Bytes of messages of recent threads that are kept in memory; approximate.",
+    multiprocess_mode="livesum",
+)
+histories_read = Counter(
+    "holdfast_histories_read_total",
+    "Message logs read for a run: only new messages, all, or void after a rollback.",
+    ["read"],
 )
 takeovers = Counter("holdfast_takeovers_total", "Runs taken over from a dead worker.")
 ownership_lost = Counter(
@@ -39,14 +49,24 @@ inference_seconds = Histogram(
     "holdfast_inference_seconds", "Duration of model calls.", ["model"], buckets=_SECONDS
 )
 tokens = Counter("holdfast_tokens_total", "Tokens, as reported by providers.", ["model", "kind"])
+unpriced_requests = Counter(
+    "holdfast_unpriced_requests_total",
+    "Requests to models that have no known price.",
+    ["model"],
+)
 inference_retries = Counter(
     "holdfast_inference_retries_total",
     "Retries of model calls, by the failure that caused them.",
     ["model", "failure"],
 )
+provider_data_refused = Counter(
+    "holdfast_provider_data_refused_total",
+    "Model calls repeated without signatures and encrypted reasoning, because the provider refused them.",
+    ["model"],
+)
 stream_recoveries = Counter(
     "holdfast_stream_recoveries_total",
-    "Model responses that broke off and were recovered, by recovery plan.",
+    "Interrupted model responses that were recovered, by recovery plan.",
     ["model", "plan"],
 )
 circuit_openings = Counter(
@@ -60,11 +80,22 @@ circuit_refusals = Counter(
 rate_limit_waits = Histogram(
     "holdfast_rate_limit_wait_seconds",
     "Rate-limit delays for which runs were suspended, by source: provider, breaker or plugin.",
-    ["model", "asked_by"],
+    ["model", "origin"],
     buckets=(1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
 )
 tool_calls = Counter(
-    "holdfast_tool_calls_total", "Tool calls that returned a result.", ["tool", "status"]
+    "holdfast_tool_calls_total", "Tool calls that returned a result.", ["tool", "outcome"]
+)
+mcp_calls = Counter(
+    "holdfast_mcp_calls_total",
+    "Calls to MCP servers, by outcome: ok, error, input_required or failed.",
+    ["server", "outcome"],
+)
+mcp_call_seconds = Histogram(
+    "holdfast_mcp_call_seconds", "Duration of calls to MCP servers.", ["server"], buckets=_SECONDS
+)
+mcp_starts = Counter(
+    "holdfast_mcp_starts_total", "Starts of MCP servers, by outcome.", ["server", "outcome"]
 )
 signals = Counter("holdfast_signals_total", "Signals accepted, by status.", ["status"])
 signal_tickets = Counter(
@@ -72,9 +103,11 @@ signal_tickets = Counter(
     "Tickets that matched a signal, by outcome.",
     ["outcome"],
 )
-tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "status"])
+tasks_ended = Counter("holdfast_tasks_total", "Background tasks that ended.", ["tool", "outcome"])
 tasks_executing = Gauge(
-    "holdfast_tasks_executing", "Background tasks that this process is executing."
+    "holdfast_tasks_executing",
+    "Background tasks that this server is executing.",
+    multiprocess_mode="livesum",
 )
 followups_failed = Counter(
     "holdfast_followups_failed_total", "Failed attempts of follow-ups.", ["followup"]
@@ -100,112 +133,57 @@ checkpoint_seconds = Histogram(
 relay_connected = Gauge(
     "holdfast_relay_connected",
     "1 while event notifications of other processes arrive, by transport.",
-    ["wire"],
+    ["transport"],
+    multiprocess_mode="livemin",
 )
 hints_lost = Counter(
     "holdfast_hints_lost_total",
     "Event notifications to other processes that could not be sent.",
-    ["wire"],
+    ["transport"],
 )
 retention_rows = Counter(
     "holdfast_retention_rows_total",
     "Rows merged or deleted by retention, by job.",
-    ["duty"],
+    ["job"],
 )
 retention_failures = Counter(
-    "holdfast_retention_failures_total", "Failed retention jobs, by job.", ["duty"]
+    "holdfast_retention_failures_total", "Failed retention jobs, by job.", ["job"]
 )
 database_failures = Counter(
     "holdfast_database_failures_total",
     "Transient database errors, by reason.",
     ["reason"],
 )
-database_ready = Gauge("holdfast_database_ready", "1 if the last heartbeat was written, else 0.")
-streams_open = Gauge("holdfast_streams_open", "Open event streams.")
+database_ready = Gauge(
+    "holdfast_database_ready",
+    "1 if the last heartbeat was written, else 0.",
+    multiprocess_mode="livemin",
+)
+http_request_seconds = Histogram(
+    "holdfast_http_request_seconds",
+    "Duration of HTTP requests by route and class of status. Streams and health checks aren't in it.",
+    ["method", "route", "status"],
+    buckets=_SECONDS,
+)
+http_requests_open = Gauge(
+    "holdfast_http_requests_open",
+    "HTTP requests that are being answered. Streams count until their response begins.",
+    multiprocess_mode="livesum",
+)
+http_stream_start_seconds = Histogram(
+    "holdfast_http_stream_start_seconds",
+    "Time until the response of an event stream begins, by route.",
+    ["route"],
+    buckets=_SECONDS,
+)
+streams_open = Gauge("holdfast_streams_open", "Open event streams.", multiprocess_mode="livesum")
 decisions = Counter("holdfast_decisions_total", "Decisions that took effect.", ["action"])
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_VERBOSE_LIBRARIES = (
-    "a2a",
-    "alembic",
-    "asyncio",
-    "httpcore",
-    "httpcore2",
-    "httpx",
-    "httpx2",
-    "pgqueuer",
-)
-"""Libraries that log every operation at level info."""
-_MULTILINE_KEYS = frozenset({"exception", "stack"})
 
-
-def set_up_logging(level: str, *, as_json: bool, redact: Redact = unredacted) -> None:
-    """Log to stderr, one line per event, also for libraries. `redact` removes secrets from each line,
-    tracebacks included."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            *shared,
-            structlog.processors.StackInfoRenderer(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                *([] if as_json else [_escape_control_characters]),
-                renderer,
-                partial(_redacted, redact),
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    for library in _VERBOSE_LIBRARIES:
-        logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
-    # During an outage they log a traceback for each error that their caller handles anyway.
-    logging.getLogger("asyncpg").setLevel(logging.ERROR)
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-
-
-def _redacted(redact: Redact, _: object, __: str, line: Any) -> str:
-    """Redacts the whole rendered line."""
-    return redact(line if isinstance(line, str) else line.decode())
-
-
-def _escape_control_characters(
-    _: object, __: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
-    """Escape control characters, so that a value can't forge a log line or control the terminal.
-
-    The lines of a traceback are indented for the same reason.
-    """
-    for key, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            lines = (
-                value.rstrip("\n").split("\n") if key in _MULTILINE_KEYS else [value.rstrip("\n")]
-            )
-            event[key] = "\n    ".join(_CONTROL_CHARACTERS.sub(_escaped, line) for line in lines)
-    return event
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def exposition() -> bytes:
+    """All metrics as text; with several processes behind one socket, those of all together."""
+    if SHARED_METRICS_VARIABLE not in os.environ:
+        return generate_latest()
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)

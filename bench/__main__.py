@@ -21,17 +21,22 @@ import uvloop
 from app.embedded_postgres.server import EmbeddedPostgres
 from bench import processes, speed
 from bench.clients import FloorClient, HoldfastClient, Unexpected
+from bench.crowd import crowd
 from bench.database import Postgres
 from bench.growth import EARLY, LATE, growth
 from bench.machine import machine
 from bench.memory import memory
 from bench.processes import NotStarted, Served
 from bench.speed import Stage
+from bench.start import start
+from bench.storm import storm
 from bench.table import Line, printed
 
 HERE = Path(__file__).resolve().parent
 MODEL_PORT = 9911
-"""Where agents.toml says that the model is."""
+"""The address of the model in agents.toml."""
+CONCURRENCY = 600
+"""Runs that the server executes at once; the default is less than the crowd has."""
 
 SPEED = {"short": speed.short, "long": speed.long, "tool": speed.tool, "hitl": speed.hitl}
 TITLES = {
@@ -39,7 +44,10 @@ TITLES = {
     "long": "long: replies of 5,000 tokens",
     "tool": "tool: a call, then a reply",
     "hitl": "hitl: a call that waits for its approval, then a reply",
+    "crowd": "crowd: 500 streams at 50 tokens/s each",
+    "storm": "storm: 2,000 streams that open again at once, beside what is named instead of the floor",
     "growth": f"growth: turn {LATE} of a thread, beside turn {EARLY} instead of the floor",
+    "start": "start: one more server process on a database that has the schema",
     "memory": "memory: what waiting costs",
 }
 
@@ -59,7 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
     parser.add_argument(
         "--base",
-        help="measure the server there; it has bench/agents.toml, and DATABASE_URL tells of its "
+        help="measure the server there; it has bench/agents.toml, and DATABASE_URL is that of its "
         "database. What needs its process isn't measured.",
     )
     options = parser.parse_args()
@@ -71,7 +79,7 @@ def _options() -> argparse.Namespace:
 
 async def _measure(options: argparse.Namespace) -> str:
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(_folder())
+        folder = stack.enter_context(temporary_folder())
         port = MODEL_PORT if options.base else 0
         model = await stack.enter_async_context(processes.model(folder, port))
         floor = await stack.enter_async_context(processes.floor(folder, model.base))
@@ -79,7 +87,7 @@ async def _measure(options: argparse.Namespace) -> str:
         postgres = None
         if database_url is not None:
             postgres = await stack.enter_async_context(Postgres.open(database_url))
-        http = await stack.enter_async_context(_http())
+        http = await stack.enter_async_context(http_session())
         stage = Stage(
             floor=FloorClient(http, floor.base),
             ours=HoldfastClient(http, server.base),
@@ -93,8 +101,12 @@ async def _measure(options: argparse.Namespace) -> str:
         sections = [
             (TITLES[name], await _lines(name, stage, quick=options.quick))
             for name in TITLES
-            if name in options.only
+            if name in options.only and name != "start"
         ]
+        if "start" in options.only and database_url is not None:
+            print("measuring start ...", file=sys.stderr, flush=True)
+            started = await start(folder, database_url, agents_for(folder, model))
+            sections.append((TITLES["start"], started))
         return f"{about}\n\n{printed(sections)}"
 
 
@@ -102,6 +114,10 @@ async def _lines(name: str, stage: Stage, *, quick: bool) -> Sequence[Line]:
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
     if name in SPEED:
         return await SPEED[name](stage)
+    if name == "crowd":
+        return await crowd(stage, streams=100 if quick else 500)
+    if name == "storm":
+        return await storm(stage, streams=400 if quick else 2_000)
     if name == "growth":
         if stage.postgres is None:
             return [Line("needs DATABASE_URL", "")]
@@ -120,11 +136,15 @@ async def _lines(name: str, stage: Stage, *, quick: bool) -> Sequence[Line]:
 async def _server(
     base: str | None, stack: AsyncExitStack, folder: Path, model: Served
 ) -> tuple[Served, str | None]:
-    """The server, and the URL of its database where that is known."""
+    """The server, and the URL of its database if known."""
     url = os.environ.get("DATABASE_URL")
     if base is not None:
         return Served(base.rstrip("/"), None), url
-    settings = {"HOLDFAST_AGENTS": str(_agents(folder, model)), "HOLDFAST_MIGRATE": "1"}
+    settings = {
+        "HOLDFAST_AGENTS": str(agents_for(folder, model)),
+        "HOLDFAST_MIGRATE": "1",
+        "HOLDFAST_CONCURRENCY": str(CONCURRENCY),
+    }
     if url is None:
         data = folder / "data"
         embedded = await asyncio.to_thread(EmbeddedPostgres.start, data)
@@ -134,8 +154,8 @@ async def _server(
     return await stack.enter_async_context(processes.holdfast(folder, settings)), url
 
 
-def _agents(folder: Path, model: Served) -> Path:
-    """The agents file with the address at which the model is served now, and its tools beside it."""
+def agents_for(folder: Path, model: Served) -> Path:
+    """The agents file with the current address of the model, and its tools beside it."""
     text = (HERE / "agents.toml").read_text()
     mine = folder / "agents.toml"
     mine.write_text(text.replace(f"http://127.0.0.1:{MODEL_PORT}/v1", model.base))
@@ -144,8 +164,8 @@ def _agents(folder: Path, model: Served) -> Path:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """A temporary folder that a server of another user may pass through."""
+def temporary_folder() -> Iterator[Path]:
+    """A temporary folder that a server of another user may enter."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -153,7 +173,7 @@ def _folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _http() -> AsyncIterator[aiohttp.ClientSession]:
+async def http_session() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
     ) as http:

@@ -1,4 +1,4 @@
-"""The tools of the agents that are measured: they cost nothing themselves."""
+"""Tools of the measured agents; they do no work."""
 
 from app.tools.functions.decorator import tool
 
@@ -11,5 +11,5 @@ async def add(a: int, b: int) -> str:
 
 @tool
 async def risky(path: str) -> str:
-    """Do what somebody has to approve."""
+    """Do something that needs approval."""
     return f"did {path}"

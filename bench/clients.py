@@ -1,9 +1,9 @@
-"""One run as a client meets it: what is sent, and when its answers came. The same for floor and ours."""
+"""One run from a client's side, with the times of its frames. The same for floor and Holdfast."""
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -15,26 +15,29 @@ SAY = "hello"
 ADD = 'CALL add {"a": 2, "b": 3}'
 ASK = 'CALL risky {"path": "/tmp/x"}'
 
+_FRAME_END = b"\n\n"
 _STREAM = {"accept": "text/event-stream"}
 
 
 class Unexpected(Exception):
-    """A run went otherwise than its workload says: the figures would mean nothing."""
+    """A run differs from its workload, so its figures are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Of one run, in seconds from its request: its first frame, its first token, its end."""
+    """Seconds from a run's request to its first frame, first token and end."""
 
     first_frame: float
     first_token: float
     total: float
     tokens: int
+    token_bytes: int
+    """Bytes of the frames that carry text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What many runs came to."""
+    """The timings of many runs."""
 
     timings: list[Timing]
     seconds: float
@@ -45,6 +48,10 @@ class Load:
     def tokens_per_second(self) -> float:
         return sum(timing.tokens for timing in self.timings) / self.seconds
 
+    def bytes_per_token(self) -> float:
+        streamed = sum(timing.token_bytes for timing in self.timings)
+        return streamed / sum(timing.tokens for timing in self.timings)
+
     def first_frame(self) -> float:
         return median(timing.first_frame for timing in self.timings)
 
@@ -53,7 +60,7 @@ class Load:
 
 
 async def load(run: Callable[[], Awaitable[Timing]], *, runs: int, at_once: int) -> Load:
-    """So many runs, so many of them at a time."""
+    """Measure `runs` runs, `at_once` of them at a time."""
     timings: list[Timing] = []
     left = iter(range(runs))
 
@@ -71,11 +78,11 @@ async def load(run: Callable[[], Awaitable[Timing]], *, runs: int, at_once: int)
 class FloorClient:
     def __init__(self, http: aiohttp.ClientSession, base: str) -> None:
         self._http = http
-        self._base = base
+        self.base = base
 
     async def run(self, model: str) -> Timing:
         watch = _Watch()
-        async with self._http.post(self._base, json={"model": model}) as response:
+        async with self._http.post(self.base, json={"model": model}) as response:
             async for frame in _frames(response):
                 watch.saw(frame)
         return watch.timing()
@@ -90,7 +97,7 @@ class FloorClient:
 class HoldfastClient:
     def __init__(self, http: aiohttp.ClientSession, base: str) -> None:
         self._http = http
-        self._base = base
+        self.base = base
 
     async def short(self) -> Timing:
         return await self.turn(str(uuid4()), SAY)
@@ -105,8 +112,8 @@ class HoldfastClient:
         """One run on a thread, streamed to its natural end."""
         watch = _Watch()
         last = b"{}"
-        url = f"{self._base}/v1/runs"
-        start = _start(agent, thread_id, text)
+        url = f"{self.base}/v1/runs"
+        start = start_request(agent, thread_id, text)
         async with self._http.post(url, json=start, headers=_STREAM) as response:
             async for frame in _frames(response):
                 watch.saw(frame)
@@ -115,17 +122,11 @@ class HoldfastClient:
         return watch.timing()
 
     async def approval(self) -> Timing:
-        """A run that asks, the answer, and its end; timed from the decision on."""
-        last = await self._ask()
-        run, cursor = last["run_id"], str(last["seq"])
-        decisions = [
-            {"ticket_id": ticket["ticket_id"], "action": "approve"}
-            for ticket in last["waiting"]["tickets"]
-        ]
+        """A run with an approval, timed from its decision to its end."""
+        run, cursor, last = await self.ask()
         watch = _Watch()
-        url = f"{self._base}/v1/runs/{run}"
-        async with self._http.post(f"{url}/decisions", json={"decisions": decisions}) as response:
-            _require_ok(response)
+        await self._approve(run, last)
+        url = f"{self.base}/v1/runs/{run}"
         end = b"{}"
         headers = {**_STREAM, "last-event-id": cursor}
         async with self._http.get(f"{url}/events", headers=headers) as response:
@@ -135,31 +136,48 @@ class HoldfastClient:
         _require_end(end, "natural_end")
         return watch.timing()
 
-    async def _ask(self) -> dict[str, Any]:
+    async def ask(self) -> tuple[str, str, dict[str, Any]]:
+        """Start a run that suspends; returns its id, the id of its last event, and that event."""
         last = b"{}"
-        start = _start("short", str(uuid4()), ASK)
-        async with self._http.post(
-            f"{self._base}/v1/runs", json=start, headers=_STREAM
-        ) as response:
+        start = start_request("short", str(uuid4()), ASK)
+        async with self._http.post(f"{self.base}/v1/runs", json=start, headers=_STREAM) as response:
             async for frame in _frames(response):
                 last = frame
-        return _require_end(last, "suspended")
+            run_id: str = response.headers["content-location"].rpartition("/")[2]
+        cursor = last.partition(b"id: ")[2].partition(b"\n")[0].decode()
+        return run_id, cursor, _require_end(last, "suspended")
+
+    async def decision(self) -> float:
+        """Seconds until the decision of a waiting run is answered. The run continues."""
+        run, _, last = await self.ask()
+        began = time.perf_counter()
+        await self._approve(run, last)
+        return time.perf_counter() - began
+
+    async def _approve(self, run: str, finish: Mapping[str, Any]) -> None:
+        decisions = [
+            {"ticket_id": ticket["id"], "action": "approve"}
+            for ticket in finish["waiting"]["tickets"]
+        ]
+        url = f"{self.base}/v1/runs/{run}/decisions"
+        async with self._http.post(url, json={"decisions": decisions}) as response:
+            _require_ok(response)
 
     async def suspend(self) -> str:
-        """Start a run that comes to wait for a person; returns its id once it does."""
-        start = _start("short", str(uuid4()), ASK)
+        """Start a run that suspends for an approval; returns its id when it waits."""
+        start = start_request("short", str(uuid4()), ASK)
         async with self._http.post(
-            f"{self._base}/v1/runs", json=start, headers={"prefer": "wait=30"}
+            f"{self.base}/v1/runs", json=start, headers={"prefer": "wait=30"}
         ) as response:
             _require_ok(response)
             run = await response.json()
         if run["status"] != "waiting":
-            raise Unexpected(f"run {run['run_id']} is {run['status']}, not waiting")
-        return str(run["run_id"])
+            raise Unexpected(f"run {run['id']} is {run['status']}, not waiting")
+        return str(run["id"])
 
     async def follow(self, run_id: str, opened: Callable[[], None]) -> None:
-        """Listen to a run that says nothing, until cancelled."""
-        url = f"{self._base}/v1/runs/{run_id}/events?from=now&follow=1"
+        """Follow a run without events, until cancelled."""
+        url = f"{self.base}/v1/runs/{run_id}/events?from=now&follow=1"
         async with self._http.get(url, headers=_STREAM) as response:
             _require_ok(response)
             await response.content.readany()
@@ -169,25 +187,28 @@ class HoldfastClient:
         raise Unexpected(f"the stream of waiting run {run_id} has ended")
 
     async def metrics(self) -> str:
-        async with self._http.get(f"{self._base}/metrics") as response:
+        async with self._http.get(f"{self.base}/metrics") as response:
             _require_ok(response)
-            return await response.text()
+            text: str = await response.text()
+            return text
 
 
 class _Watch:
-    """Reads the clock when what matters is seen. Tokens are counted, however many share a frame."""
+    """Records the time of the first frame, the first token and the end. Counts tokens in any framing."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._first_frame: float | None = None
         self._first_token: float | None = None
         self._tokens = 0
+        self._token_bytes = 0
 
     def saw(self, frame: bytes) -> None:
         if self._first_frame is None:
             self._first_frame = time.perf_counter() - self._began
         if b'"text_delta"' in frame:
             self._tokens += frame.count(b"word ")
+            self._token_bytes += len(frame) + len(_FRAME_END)
             if self._first_token is None:
                 self._first_token = time.perf_counter() - self._began
 
@@ -195,21 +216,21 @@ class _Watch:
         if self._first_frame is None or self._first_token is None:
             raise Unexpected("a stream ended without a token")
         total = time.perf_counter() - self._began
-        return Timing(self._first_frame, self._first_token, total, self._tokens)
+        return Timing(self._first_frame, self._first_token, total, self._tokens, self._token_bytes)
 
 
 async def _frames(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """The frames of a stream that carry data, as they arrive."""
     _require_ok(response)
-    rest = b""
+    unfinished = b""
     async for chunk in response.content.iter_any():
-        *frames, rest = (rest + chunk).split(b"\n\n")
+        *frames, unfinished = (unfinished + chunk).split(_FRAME_END)
         for frame in frames:
             if b"data: " in frame:
                 yield frame
 
 
-def _start(agent: str, thread_id: str, text: str) -> dict[str, Any]:
+def start_request(agent: str, thread_id: str, text: str) -> dict[str, Any]:
     return {
         "agent_id": agent,
         "thread_id": thread_id,

@@ -1,16 +1,15 @@
-"""The database as a bystander sees it: what has been written, who is connected, what a commit takes."""
+"""Observes the database: bytes written, connections, and the time of a commit."""
 
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from statistics import median
 
-import asyncpg
 import psutil
 
 from app.domain.ids import Tenant, ThreadId
-from app.storage.postgres.database import RawPool
-from app.storage.postgres.urls import asyncpg_dsn
+from app.storage.postgres.connect import DatabaseOptions
+from app.storage.postgres.database import Database, RawPool
 from app.storage.threads import messages
 
 TENANT = Tenant("default")
@@ -41,14 +40,17 @@ class Postgres:
     @asynccontextmanager
     async def open(cls, url: str) -> "AsyncIterator[Postgres]":
         """Connect beside the server; needs its schema."""
-        async with asyncpg.create_pool(asyncpg_dsn(url), min_size=1, max_size=2) as pool:
-            found = await pool.fetch(_TABLES)
-            postgres = cls(pool, [row["table_name"] for row in found])
+        database = await Database.open(url, DatabaseOptions(pool_size=1, hot_pool_size=1))
+        try:
+            found = await database.pool.fetch(_TABLES)
+            postgres = cls(database.pool, [row["table_name"] for row in found])
             await postgres._find_process()
             yield postgres
+        finally:
+            await database.close()
 
     async def position(self) -> tuple[int, int]:
-        """Where the log of the database ends, in bytes, and the newest transaction."""
+        """The end of the write-ahead log in bytes, and the newest transaction."""
         row = await self._pool.fetchrow(
             "SELECT pg_current_wal_insert_lsn() - '0/0' AS wal, "
             "(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1) & 4294967295 AS xid"
@@ -57,12 +59,12 @@ class Postgres:
         return int(row["wal"]), int(row["xid"])
 
     async def rows_since(self, xid: int) -> int:
-        """Rows of tenants that have been written, or written anew, by later transactions."""
+        """Rows of tenants that later transactions inserted or updated."""
         found = await self._pool.fetchval(f"SELECT sum(n) FROM ({self._rows}) AS each", xid)
         return int(found)
 
     async def history_seconds(self, thread_id: str) -> float:
-        """What it takes to read a thread's whole log, as a run does at its start."""
+        """Seconds to read a thread's whole log, as a run does at its start."""
         began = time.perf_counter()
         await messages.history(self._pool, TENANT, ThreadId(thread_id))
         return time.perf_counter() - began
@@ -71,7 +73,7 @@ class Postgres:
         return int(await self._pool.fetchval(_CONNECTIONS))
 
     async def commit_seconds(self) -> float:
-        """The least that a commit can take here."""
+        """The shortest time of a commit on this machine."""
         taken = []
         for _ in range(50):
             began = time.perf_counter()
@@ -87,7 +89,7 @@ class Postgres:
         )
 
     def cpu_seconds(self) -> float:
-        """What all its processes have used; 0 when it runs elsewhere."""
+        """CPU seconds of all its processes; 0 on another machine."""
         if self._server is None:
             return 0.0
         total = 0.0

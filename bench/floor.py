@@ -1,7 +1,7 @@
-"""The floor: what one Python process can do at best. The model's stream is passed on, nothing is kept.
+"""The floor: the best speed of one Python process. It forwards the model's stream and stores nothing.
 
-`python -m bench.floor MODEL_URL` prints its port and serves until it is ended. It has the web server and
-the encoding of events in common with us, a frame for each token, and none of the promises.
+`python -m bench.floor MODEL_URL` prints its port and serves until it is ended. It shares the web server and
+the event encoding with Holdfast, sends a frame for each token, and gives no guarantees.
 """
 
 import json
@@ -41,9 +41,9 @@ class Floor:
         request = {"model": model, "stream": True, "messages": question}
         seq = 0
         async with self._http.post(self._url, json=request) as response:
-            rest = b""
+            unfinished = b""
             async for chunk in response.content.iter_any():
-                *events, rest = (rest + chunk).split(b"\n\n")
+                *events, unfinished = (unfinished + chunk).split(b"\n\n")
                 for event in events:
                     if (text := _text_of(event)) is not None:
                         seq += 1
@@ -68,6 +68,8 @@ def main() -> None:
         lifespan="off",
         log_level="warning",
         access_log=False,
+        # The client keeps idle connections for 15 s. It must not reuse one that the floor is closing.
+        timeout_keep_alive=60,
     )
     uvicorn.Server(config).run(sockets=[listening])
 

@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The machine on which the figures were measured."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ async def machine(postgres: Postgres | None) -> str:
     lines = [
         f"{os.cpu_count()} cores ({_processor()}), {megabytes(psutil.virtual_memory().total)} of "
         f"memory, {platform.system()} {platform.release()}, load {load} before the start",
-        f"Holdfast {version('holdfast')}, Python {platform.python_version()}",
+        f"Holdfast {version('holdfast-server')}, Python {platform.python_version()}",
     ]
     if postgres is not None:
         commit = milliseconds(await postgres.commit_seconds())

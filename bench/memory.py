@@ -1,4 +1,4 @@
-"""What waiting costs: runs that wait for people, and streams on which nothing happens."""
+"""The memory of suspended runs and idle streams."""
 
 import asyncio
 
@@ -8,9 +8,9 @@ from bench.clients import HoldfastClient
 from bench.database import Postgres
 from bench.table import Line, Mark, count, megabytes
 
-AT_ONCE = 32
+CONCURRENT_READERS = 32
 SETTLE = 6.0
-"""Seconds; longer than the default heartbeat of a stream, so that each has sent one."""
+"""Seconds; longer than the default heartbeat, so that each stream has sent one."""
 
 SUSPENDED = Mark("< 5 MB", most=5_000_000)
 STREAMS = Mark("< 60 MB", most=60_000_000)
@@ -20,9 +20,9 @@ CONNECTIONS = Mark("0", most=0)
 async def memory(
     ours: HoldfastClient, postgres: Postgres | None, pid: int, *, suspended: int, streams: int
 ) -> list[Line]:
-    """RSS of the server before and after so many suspended runs, then with so many idle streams."""
+    """RSS of the server before and after `suspended` runs, then with `streams` idle streams."""
     server = psutil.Process(pid)
-    # Let caches, pools and the allocator grow to what this load wants before anything is counted.
+    # Let caches, pools and the allocator grow under this load before the first measurement.
     await _suspend(ours, suspended // 10)
     await asyncio.sleep(1)
     before = server.memory_info().rss
@@ -49,7 +49,7 @@ async def _suspend(ours: HoldfastClient, runs: int) -> list[str]:
             waiting.append(await ours.suspend())
 
     async with asyncio.TaskGroup() as clients:
-        for _ in range(AT_ONCE):
+        for _ in range(CONCURRENT_READERS):
             clients.create_task(one_after_another())
     return waiting
 
@@ -57,7 +57,7 @@ async def _suspend(ours: HoldfastClient, runs: int) -> list[str]:
 async def _idle_streams(
     ours: HoldfastClient, postgres: Postgres | None, server: psutil.Process, waiting: list[str]
 ) -> list[Line]:
-    """Follow runs that say nothing, all at once, for longer than a heartbeat."""
+    """Follow runs without events, all at once, for longer than a heartbeat."""
     connections = await postgres.connections() if postgres else 0
     before = server.memory_info().rss
     opened = asyncio.Semaphore(0)
@@ -65,9 +65,9 @@ async def _idle_streams(
         following = []
         for run in waiting:
             following.append(clients.create_task(ours.follow(run, opened.release)))
-            if len(following) > AT_ONCE:
+            if len(following) > CONCURRENT_READERS:
                 await opened.acquire()
-        for _ in range(min(AT_ONCE, len(following))):
+        for _ in range(min(CONCURRENT_READERS, len(following))):
             await opened.acquire()
         await asyncio.sleep(SETTLE)
         added = server.memory_info().rss - before

@@ -1,7 +1,7 @@
-"""`python -m bench.relays`: how much later an event is seen through another replica, by what carries hints.
+"""`python -m bench.relays`: the delay of events on another replica, by hint transport.
 
-Two servers on one embedded Postgres; each run is followed through both at once. What counts is how much
-later the replica that doesn't execute it shows an event, over NOTIFY and over NATS, turn by turn.
+Two servers on one embedded Postgres; each run is followed through both at once. The result is how much
+later the other replica shows an event, over NOTIFY and over NATS, measured alternately.
 """
 
 import argparse
@@ -58,12 +58,12 @@ async def _measure(url: str, agents: Path, runs: int, rounds: int) -> str:
             for wire, settings in wires.items():
                 print(f"measuring {wire} ...", file=sys.stderr, flush=True)
                 later[wire] += await _round(url, agents, settings, runs)
-    lines = [f"{wire:8} {_told(found)}" for wire, found in later.items()]
+    lines = [f"{wire:8} {_printed(found)}" for wire, found in later.items()]
     ratio = statistics.median(later["notify"]) / statistics.median(later["nats"])
     return "\n".join([*lines, f"NOTIFY takes {ratio:.2f} times as long as NATS (median)"])
 
 
-def _told(found: Sequence[float]) -> str:
+def _printed(found: Sequence[float]) -> str:
     cuts = statistics.quantiles(found, n=100)
     return (
         f"{len(found):6} events   p50 {cuts[49] * 1000:6.2f} ms   p95 {cuts[94] * 1000:6.2f} ms"
@@ -91,8 +91,8 @@ async def _round(url: str, agents: Path, settings: dict[str, str], runs: int) ->
 
 
 async def _one_run(here: Client, there: Client) -> list[float]:
-    """How much later each piece of a run is seen where it isn't executed."""
-    thread = (await here.post("/v1/threads", {}, 201))["thread_id"]
+    """The delay of each delta on the replica that doesn't execute the run."""
+    thread = (await here.post("/v1/threads", {}, 201))["id"]
     followed = [asyncio.Event(), asyncio.Event()]
 
     async def seen(client: Client, follows: asyncio.Event) -> dict[int, float]:

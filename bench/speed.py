@@ -1,4 +1,4 @@
-"""Speed beside the floor: both in turn, several rounds; a ratio is the median of the rounds' ratios."""
+"""Speed against the floor, alternately in several rounds; a ratio is the median over the rounds."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -12,9 +12,16 @@ from bench.database import Postgres
 from bench.processes import Served
 from bench.table import Line, Mark, count, milliseconds, times
 
-FIRST_FRAME = Mark("<= 3x", most=3)
-FIRST_TOKEN = Mark("<= 6x", most=6)
-RUNS = Mark(">= 1/6", least=1 / 6)
+FIRST_FRAME = Mark("<= 2x", most=2)
+FIRST_TOKEN = Mark("<= 4x", most=4)
+RUNS = Mark(">= 1/3", least=1 / 3)
+TOOL_RUNS = Mark(">= 450", least=450)
+CPU = Mark("<= 0.9 ms", most=0.9e-3)
+POSTGRES_CPU = Mark("<= 0.4 ms", most=0.4e-3)
+DECISION = Mark("<= 4 ms", most=4e-3)
+DECISIONS = Mark("<= 6 ms", most=6e-3)
+APPROVAL_CPU = Mark("<= 4 ms", most=4e-3)
+APPROVAL_POSTGRES_CPU = Mark("<= 1.5 ms", most=1.5e-3)
 TOKENS = Mark(">= 1/2", least=1 / 2)
 
 Run: TypeAlias = Callable[[], Awaitable[Timing]]
@@ -23,7 +30,7 @@ Cpu: TypeAlias = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of a workload one round is."""
+    """The size of one round."""
 
     runs: int
     at_once: int
@@ -31,7 +38,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What is measured, and with what."""
+    """The processes and clients of a measurement."""
 
     floor: FloorClient
     ours: HoldfastClient
@@ -40,7 +47,7 @@ class Stage:
     postgres: Postgres | None
     rounds: int
     share: float
-    """Of the usual number of runs."""
+    """The share of the usual number of runs."""
 
     def amount(self, runs: int, at_once: int) -> Amount:
         return Amount(max(at_once, int(runs * self.share)), at_once)
@@ -48,7 +55,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What the rounds of floor and ours came to, with the CPU seconds per run where they are known."""
+    """Results of the rounds of floor and Holdfast, with CPU seconds per run where known."""
 
     floor: list[Load]
     ours: list[Load]
@@ -74,42 +81,76 @@ async def short(stage: Stage) -> list[Line]:
 async def long(stage: Stage) -> list[Line]:
     """A reply of 5,000 tokens."""
     rounds = await _side_by_side(stage, stage.amount(15, 1), stage.floor.long, stage.ours.long)
-    return [_rate("1 at a time: tokens/s", rounds, Load.tokens_per_second, TOKENS)]
+    return [
+        _rate("1 at a time: tokens/s", rounds, Load.tokens_per_second, TOKENS),
+        _rate("1 at a time: bytes per token", rounds, Load.bytes_per_token, None),
+    ]
 
 
 async def tool(stage: Stage) -> list[Line]:
     """A call of a tool, then a reply of 20 tokens."""
     rounds = await _ours_alone(stage, stage.amount(400, 8), stage.ours.tool)
-    return [Line("8 at a time: runs/s", count(median(one.runs_per_second() for one in rounds)))]
+    rate = median(one.runs_per_second() for one in rounds.ours)
+    return [
+        Line("8 at a time: runs/s", count(rate), mark=TOOL_RUNS, judged=rate),
+        *_our_cpu("8 at a time: CPU per run", rounds),
+    ]
 
 
 async def hitl(stage: Stage) -> list[Line]:
-    """A call that somebody has to approve, the decision, then a reply of 20 tokens."""
-    rounds = await _ours_alone(stage, stage.amount(150, 4), stage.ours.approval)
-    first = median(one.first_token() for one in rounds)
-    return [Line("4 at a time: decision to first token, p50", milliseconds(first))]
+    """A call that needs approval, the decision, then a reply of 20 tokens."""
+    alone = await _ours_alone(stage, stage.amount(150, 1), stage.ours.approval)
+    some = await _ours_alone(stage, stage.amount(300, 4), stage.ours.approval)
+    return [
+        _first_token("1 at a time: decision to first token, p50", alone, DECISION),
+        _first_token("4 at a time: decision to first token, p50", some, DECISIONS),
+        *_our_cpu("4 at a time: CPU per run", some, APPROVAL_CPU, APPROVAL_POSTGRES_CPU),
+    ]
 
 
 async def _side_by_side(stage: Stage, amount: Amount, floor: Run, ours: Run) -> Rounds:
     rounds = Rounds([], [], [], [], [])
-    cpu_of_floor, cpu_of_ours = _cpu_clock(stage.floor_process), _cpu_clock(stage.our_process)
-    cpu_of_postgres = stage.postgres.cpu_seconds if stage.postgres else _unknown
+    cpu_of_floor = cpu_clock(stage.floor_process)
     await load(floor, runs=amount.at_once, at_once=amount.at_once)
     await load(ours, runs=amount.at_once, at_once=amount.at_once)
     for _ in range(stage.rounds):
         before = cpu_of_floor()
         rounds.floor.append(await load(floor, runs=amount.runs, at_once=amount.at_once))
         rounds.floor_cpu.append((cpu_of_floor() - before) / amount.runs)
-        before, before_postgres = cpu_of_ours(), cpu_of_postgres()
-        rounds.ours.append(await load(ours, runs=amount.runs, at_once=amount.at_once))
-        rounds.our_cpu.append((cpu_of_ours() - before) / amount.runs)
-        rounds.postgres_cpu.append((cpu_of_postgres() - before_postgres) / amount.runs)
+        await _measure_ours(stage, amount, ours, rounds)
     return rounds
 
 
-async def _ours_alone(stage: Stage, amount: Amount, run: Run) -> list[Load]:
+async def _ours_alone(stage: Stage, amount: Amount, run: Run) -> Rounds:
+    rounds = Rounds([], [], [], [], [])
     await load(run, runs=amount.at_once, at_once=amount.at_once)
-    return [await load(run, runs=amount.runs, at_once=amount.at_once) for _ in range(stage.rounds)]
+    for _ in range(stage.rounds):
+        await _measure_ours(stage, amount, run, rounds)
+    return rounds
+
+
+async def _measure_ours(stage: Stage, amount: Amount, run: Run, rounds: Rounds) -> None:
+    cpu_of_ours = cpu_clock(stage.our_process)
+    cpu_of_postgres = stage.postgres.cpu_seconds if stage.postgres else unknown_cpu
+    before, before_postgres = cpu_of_ours(), cpu_of_postgres()
+    rounds.ours.append(await load(run, runs=amount.runs, at_once=amount.at_once))
+    rounds.our_cpu.append((cpu_of_ours() - before) / amount.runs)
+    rounds.postgres_cpu.append((cpu_of_postgres() - before_postgres) / amount.runs)
+
+
+def _first_token(what: str, rounds: Rounds, mark: Mark) -> Line:
+    seconds = median(one.first_token() for one in rounds.ours)
+    return Line(what, milliseconds(seconds), mark=mark, judged=seconds)
+
+
+def _our_cpu(
+    what: str, rounds: Rounds, mark: Mark | None = None, postgres_mark: Mark | None = None
+) -> Iterator[Line]:
+    ours, database = median(rounds.our_cpu), median(rounds.postgres_cpu)
+    if ours:
+        yield Line(what, milliseconds(ours), mark=mark, judged=ours)
+    if database:
+        yield Line(f"{what}, Postgres", milliseconds(database), mark=postgres_mark, judged=database)
 
 
 def _time(what: str, rounds: Rounds, of: Callable[[Load], float], mark: Mark) -> Line:
@@ -129,16 +170,16 @@ def _compared(rounds: Rounds, of: Callable[[Load], float]) -> tuple[float, float
 
 
 def _cpu(what: str, rounds: Rounds) -> Iterator[Line]:
-    floor, ours, database = map(median, (rounds.floor_cpu, rounds.our_cpu, rounds.postgres_cpu))
+    floor, ours = median(rounds.floor_cpu), median(rounds.our_cpu)
     if floor and ours:
-        yield Line(what, milliseconds(ours), milliseconds(floor), times(ours / floor))
-    if database:
-        yield Line(f"{what}, Postgres", milliseconds(database))
+        yield Line(what, milliseconds(ours), milliseconds(floor), times(ours / floor), CPU, ours)
+    if database := median(rounds.postgres_cpu):
+        yield Line(f"{what}, Postgres", milliseconds(database), mark=POSTGRES_CPU, judged=database)
 
 
-def _cpu_clock(process: Served) -> Cpu:
+def cpu_clock(process: Served) -> Cpu:
     if process.pid is None:
-        return _unknown
+        return unknown_cpu
     watched = psutil.Process(process.pid)
 
     def seconds() -> float:
@@ -148,5 +189,5 @@ def _cpu_clock(process: Served) -> Cpu:
     return seconds
 
 
-def _unknown() -> float:
+def unknown_cpu() -> float:
     return 0.0

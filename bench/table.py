@@ -1,4 +1,4 @@
-"""The table: a line per measure, ours beside what it is compared with, and the mark it has to keep."""
+"""The table: one line per measure, with its reference value and its required mark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ HEADINGS = ("", "floor", "holdfast", "ratio", "mark", "")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a measure must stand; `text` is how people write it."""
+    """The required range of a measure; `text` is its display form."""
 
     text: str
     most: float | None = None
@@ -47,6 +47,10 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.2f} ms"
 
 
+def microseconds(seconds: float) -> str:
+    return f"{seconds * 1_000_000:.1f} us"
+
+
 def count(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
@@ -70,6 +74,6 @@ def printed(sections: Sequence[tuple[str, Sequence[Line]]]) -> str:
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = zip(cells, widths, strict=True)
-    right = [f"{cell:>{width}}" for cell, width in rest]
+    first, *others = zip(cells, widths, strict=True)
+    right = [f"{cell:>{width}}" for cell, width in others]
     return "  ".join([f"{first[0]:<{first[1]}}", *right]).rstrip()

@@ -33,7 +33,7 @@ def check_own_app() -> None:
         " Rename that package, or take its folder off PYTHONPATH and sys.path in processes that import"
         " holdfast."
     )
-    if Path(sys.argv[0]).name == "holdfast":
+    if Path(sys.argv[0]).name == "holdfast" or ["-m", "holdfast"] == sys.orig_argv[1:3]:
         # The command line: a sentence and no traceback.
         raise SystemExit(f"holdfast: {sentence}")
     raise ImportError(sentence, name="app")

@@ -1,13 +1,14 @@
-"""The public Python API: what plugins are written with.
+"""The public Python API for plugins.
 
-A module of the agents folder defines a `PluginKind`; `[agents.<agent>.plugins.<name>]` configures it. Its hooks
-get a `HookView` and return requests.
+A module of the agents folder defines a `PluginKind`; `[agents.<agent>.plugins.<name>]` configures it. Its
+hooks get a `HookView` and return requests.
 """
 
-from app.builtin_plugins.kinds import PluginConfig, PluginKind
+from app.builtin_plugins.kinds import ConfigProblem, PluginConfig, PluginKind
 from app.domain.agents.specs import AgentSpec
 from app.domain.inference.options import InferenceOptions, RetryPolicy, ThinkingBudget
 from app.domain.rules.rules import Rule
+from app.domain.runs.run_info import RunInfo
 from app.domain.runs.runs import Usage
 from app.domain.runs.terminations import Stopped
 from app.domain.signals import ReceivedEvent
@@ -43,7 +44,7 @@ from app.runtime.plugins import (
     ViewRequest,
     WaitFor,
 )
-from app.runtime.ports import Tool
+from app.runtime.ports.tools import Tool
 from app.runtime.state import (
     Change,
     MergeStrategy,
@@ -59,6 +60,7 @@ __all__ = [
     "Block",
     "Change",
     "CompactionPolicy",
+    "ConfigProblem",
     "ContextTarget",
     "Effect",
     "HandOff",
@@ -83,6 +85,7 @@ __all__ = [
     "RetryPolicy",
     "Role",
     "Rule",
+    "RunInfo",
     "SetResult",
     "StateKey",
     "StateScope",

@@ -17,12 +17,15 @@ their results, `run.events` the events as a client's stream would show them, and
 sent. A test runs under any event loop of asyncio; `asyncio.run` will do.
 """
 
-from app.testing.run_agent import AgentRun, OpenTicket, ToolCallMade, run_agent
+from app.testing.agent_run import AgentRun, OpenTicket, ToolCallMade
+from app.testing.run_agent import run_agent
 from app.testing.scripts import ScriptEnded, Turn, call, say
+from app.testing.tool_files import SavedFile
 
 __all__ = [
     "AgentRun",
     "OpenTicket",
+    "SavedFile",
     "ScriptEnded",
     "ToolCallMade",
     "Turn",

@@ -4,11 +4,34 @@ import asyncio
 import os
 
 from alembic import context
-from sqlalchemy import Connection, pool
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+from alembic.script import Script
+from sqlalchemy import Connection, pool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.storage.migrations import async_url, is_ours
 from app.storage.tables import metadata
+
+_DELETE = text("DELETE FROM schema_revisions WHERE revision = :revision")
+_INSERT = text(
+    "INSERT INTO schema_revisions (revision, previous, is_additive) "
+    "VALUES (:revision, :previous, :is_additive)"
+)
+
+
+def record_revision(
+    ctx: MigrationContext, step: MigrationInfo, heads: object, run_args: object
+) -> None:
+    """Write whether the version before can run on this revision. It reads that in
+    `app/storage/schema_revision.py`."""
+    connection, script = ctx.connection, step.up_revision
+    assert connection is not None
+    if not isinstance(script, Script) or script.down_revision is None:
+        return
+    connection.execute(_DELETE, {"revision": script.revision})
+    if step.is_upgrade:
+        values = {"previous": script.down_revision, "is_additive": script.module.is_additive}
+        connection.execute(_INSERT, {"revision": script.revision, **values})
 
 
 def migrate(connection: Connection) -> None:
@@ -17,6 +40,7 @@ def migrate(connection: Connection) -> None:
         target_metadata=metadata,
         include_name=is_ours,
         compare_server_default=True,
+        on_version_apply=record_revision,
     )
     with context.begin_transaction():
         context.run_migrations()

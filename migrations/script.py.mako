@@ -9,6 +9,9 @@ down_revision = ${repr(down_revision)}
 branch_labels = ${repr(branch_labels)}
 depends_on = ${repr(depends_on)}
 
+# Whether the version before runs on this revision: nothing that it uses is renamed, removed or restricted.
+is_additive = True
+
 
 def upgrade() -> None:
     ${upgrades if upgrades else "pass"}

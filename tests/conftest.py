@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,7 +20,11 @@ from tests.support.databases import Databases
 
 ENOUGH_MEMORY = 2 * 1024**3
 
-# What an exception's frames hold is drawn for seconds where rich is installed: the loop would stand still.
+# Shells start background jobs with SIGINT ignored, and processes inherit that. Tests send Ctrl-C to servers.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# With rich installed, structlog renders the locals of each frame, which blocks the loop for seconds.
 structlog.configure(
     processors=[
         structlog.contextvars.merge_contextvars,
@@ -37,8 +42,7 @@ def anyio_backend() -> str:
 
 
 def quick_folder() -> Path:
-    """Memory, where there is enough: to make and drop a database for each test takes a disk's file system
-    half of all the time."""
+    """A folder in memory if it is large enough: on disk, creating and dropping databases takes half of the time."""
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ENOUGH_MEMORY:
         return memory
@@ -65,7 +69,7 @@ def postgres(testrun_uid: str) -> Iterator[Databases]:
 
 @pytest.fixture
 async def database_url(postgres: Databases) -> AsyncIterator[str]:
-    """A fresh, migrated database of this test's own."""
+    """A new, migrated database for this test."""
     async with postgres.fresh() as url:
         yield url
 
@@ -79,6 +83,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def postgres_url(postgres: Databases) -> AsyncIterator[str]:
-    """A fresh database in which nothing was ever made."""
+    """A new, empty database."""
     async with postgres.fresh("template1") as url:
         yield url

@@ -1,8 +1,6 @@
 """Collects everything that is wrong with an agents file, to report it at once."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 from app.domain.errors import ConfigurationError
@@ -20,12 +18,3 @@ class ConfigErrors:
     def raise_any(self) -> None:
         if self.sentences:
             raise ConfigurationError("\n".join(self.sentences))
-
-
-def did_you_mean(wanted: str, known: Iterable[str]) -> str:
-    """The most similar name, or all known names."""
-    names = list(known)
-    close = get_close_matches(wanted, names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else "there are none"

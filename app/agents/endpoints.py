@@ -1,6 +1,6 @@
-"""Endpoints as the agents file needs them: which there can be, and what those behind them can do.
+"""What the agents file needs to know of endpoints: which are valid, and what their backends support.
 
-Who talks to them lives in a layer above; this is the little that has to be known here.
+The backends themselves are in a higher layer, which implements `EndpointCatalog`.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from app.domain.agents.endpoints import Endpoint
 
 class EndpointCatalog(Protocol):
     def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        """Everything that is wrong with it as it is written: a key and a sentence with the remedy."""
+        """The errors in an endpoint's options: for each a key, and a sentence with the remedy."""
 
     def problem(self, endpoint: Endpoint) -> str | None:
-        """Why this process can't talk to it now, or None when it can."""
+        """Return why this process can't use the endpoint now, or None."""
 
     def capabilities(self, endpoint: Endpoint) -> Capabilities:
-        """What those that live there can do."""
+        """The capabilities of the endpoint's backend."""
 
 
 class NoEndpoints:
-    """Every agent is executed here."""
+    """A catalog without backends: every agent is executed here."""
 
     def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
         return [("backend", f"there is no backend {endpoint.backend!r}; there are none")]

@@ -1,36 +1,35 @@
 """The shape of an agents file: its sections and keys. Whether their names fit together is checked later."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from app.agents.config_errors import ConfigErrors, did_you_mean
+from app.agents.config_entry import ConfigEntry, GlobText, Name, bare_address
+from app.agents.config_errors import ConfigErrors
+from app.agents.mcp_entries import McpEntry
 from app.domain.agents.endpoints import DEFAULT_TIMEOUT_SECONDS
 from app.domain.agents.specs import AgentSpec, Delegation
+from app.domain.agents.tool_search import DEFAULT_THRESHOLD
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
 from app.domain.inference.options import EffortName, RetryPolicy
 from app.domain.json_values import as_object
+from app.domain.runs.output_specs import MAX_RETRIES
+from app.domain.suggestions import did_you_mean, without_unit
 from app.llm.specs import ModelSpec, spec_from_table
 
-_SECTIONS = ("models", "tools", "agents")
+_SECTIONS = ("models", "tools", "mcp", "agents")
 _DEFAULTS = AgentSpec(id=AgentId(""), model="")
 _RETRY = RetryPolicy()
 _DELEGATION = Delegation()
-Name = Annotated[str, Field(min_length=1)]
+MAX_SKILLS = 50
+"""Of an agent. Each step pays for their descriptions."""
 MAX_SECONDS = 10 * 365 * 86_400
-"""No ticket waits longer than ten years."""
-
-
-class ConfigEntry(BaseModel):
-    """Unknown keys are refused, so that no setting is silently ignored."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+"""Ten years, the maximum time until a ticket expires."""
 
 
 class ToolsEntry(ConfigEntry):
@@ -73,23 +72,11 @@ class ApproversEntry(ConfigEntry):
     quorum: int = Field(default=1, ge=1, le=20)
 
 
-def _bare_address(url: str) -> str:
-    """Nothing but a place: it stands in the events and the state of its agent's runs."""
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not have a password in it; auth_env names the variable of a token")
-    if parts.query or parts.fragment or not url.isprintable() or " " in url:
-        raise ValueError("must be an address without spaces, query or fragment")
-    if parts.port == 0:
-        raise ValueError("must have a port from 1 to 65535")
-    return url
-
-
 class EndpointEntry(ConfigEntry):
     """The endpoint of a remote agent. Its backend checks `options`."""
 
     backend: Name
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(_bare_address)]
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(bare_address)]
     target: Name | None = None
     auth_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     timeout: float = Field(default=DEFAULT_TIMEOUT_SECONDS, gt=0, le=86_400)
@@ -104,6 +91,24 @@ class DelegationEntry(ConfigEntry):
     keep: bool = _DELEGATION.keep
 
 
+class OutputEntry(ConfigEntry):
+    """The format of final answers."""
+
+    schema_: dict[str, Any] = Field(alias="schema")
+    name: str = "final_answer"
+    mode: Literal["auto", "native", "tool", "prompted"] = "auto"
+    retries: int = Field(default=2, ge=0, le=MAX_RETRIES)
+    strict: bool = False
+
+
+class ToolSearchEntry(ConfigEntry):
+    """When the model sees a search tool in place of all descriptions."""
+
+    mode: Literal["auto", "on", "off"] = "auto"
+    threshold: int = Field(default=DEFAULT_THRESHOLD, ge=1, le=10_000)
+    always: list[GlobText] = []
+
+
 class AgentEntry(ConfigEntry):
     model: Name | None = None
     endpoint: EndpointEntry | None = None
@@ -115,10 +120,14 @@ class AgentEntry(ConfigEntry):
     handoffs: list[Name] = []
     delegates: list[Name] = []
     delegation: DelegationEntry = DelegationEntry()
+    output: OutputEntry | None = None
     max_rounds: int = Field(default=_DEFAULTS.max_rounds, ge=1)
     tool_execution: Literal["sequential", "parallel"] = "sequential"
     options: OptionsEntry = OptionsEntry()
     retry: RetryEntry = RetryEntry()
+    tool_search: ToolSearchEntry = ToolSearchEntry()
+    skills: list[Name] = Field(default=[], max_length=MAX_SKILLS)
+    script_timeout: float = Field(default=_DEFAULTS.script_timeout, gt=0, le=86_400)
     plugins: dict[str, dict[str, Any]] = {}
     approvers: dict[str, ApproversEntry] = {}
     ticket_expires_in: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
@@ -130,15 +139,16 @@ E = TypeVar("E", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class FileSections:
-    """What could be read. An entry of None is there, but in no shape to look at."""
+    """The entries that could be read. An entry with problems is None."""
 
     models: Mapping[str, ModelSpec | None]
     tools: ToolsEntry | None
+    mcp: Mapping[str, McpEntry | None]
     agents: Mapping[str, AgentEntry | None]
 
 
 def read_entries(path: Path, problems: ConfigErrors) -> FileSections:
-    """All entries of a file; one that isn't TOML at all is a ConfigurationError."""
+    """Read all entries of a file. Raises ConfigurationError if it isn't TOML."""
     raw = _read_toml(path)
     for section in raw:
         if section not in _SECTIONS:
@@ -151,6 +161,10 @@ def read_entries(path: Path, problems: ConfigErrors) -> FileSections:
             for name, table in _named("models", raw, problems).items()
         },
         tools=check_entry(ToolsEntry, "tools", raw.get("tools", {}), problems),
+        mcp={
+            name: check_entry(McpEntry, f"mcp.{name}", table, problems)
+            for name, table in _named("mcp", raw, problems).items()
+        },
         agents={
             name: check_entry(AgentEntry, f"agents.{name}", table, problems)
             for name, table in _named("agents", raw, problems).items()
@@ -193,12 +207,12 @@ def _read_model(name: str, body: object, problems: ConfigErrors) -> ModelSpec | 
 
 
 def check_entry(entry: type[E], key: str, body: object, problems: ConfigErrors) -> E | None:
-    """The table as its entry, or None when it has problems, which are added."""
+    """Convert the table to its entry. Adds its problems and returns None if there are any."""
     try:
         return entry.model_validate(body)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_input=False):
-            sentence = _sentence(each["type"], each["msg"], each["loc"], entry)
+        for each in error.errors(include_url=False):
+            sentence = _sentence(each["type"], each["msg"], each["loc"], entry, each["input"])
             problems.add(_key(key, each["loc"]), sentence)
         return None
 
@@ -207,13 +221,31 @@ def _key(key: str, location: Iterable[int | str]) -> str:
     return key + "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in location)
 
 
+def _table_at(entry: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel]:
+    """The entry of the table that a location is in: the keys of `options` aren't those of the agent."""
+    for part in location[:-1]:
+        field = entry.model_fields.get(str(part))
+        nested = () if field is None else (field.annotation, *get_args(field.annotation))
+        tables = [each for each in nested if isinstance(each, type) and issubclass(each, BaseModel)]
+        entry = tables[0] if tables else entry
+    return entry
+
+
 def _sentence(
-    kind: str, message: str, location: tuple[int | str, ...], entry: type[BaseModel]
+    kind: str,
+    message: str,
+    location: tuple[int | str, ...],
+    entry: type[BaseModel],
+    value: object,
 ) -> str:
-    """What is wrong and what to write instead. Never the value: it may be a key."""
+    """What is wrong and what to write instead, without the value, which may be a key. Only a number that is
+    written as text is repeated."""
     match kind:
         case "extra_forbidden":
-            return f"unknown key; {did_you_mean(str(location[-1]), entry.model_fields)}"
+            known = _table_at(entry, location).model_fields
+            return f"unknown key; {did_you_mean(str(location[-1]), known)}"
+        case "float_type" | "int_type" if (number := without_unit(value)) is not None:
+            return f"must be a number without quotes and unit; write {location[-1]} = {number}"
         case "missing":
             return f'is missing; add {location[-1]} = "…"'
         case "string_type":

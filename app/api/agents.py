@@ -1,19 +1,27 @@
 """Routes of agents."""
 
-from dataclasses import asdict
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from app.api.schemas.common import Page, ResponseModel
+from app.api.lists import PagedAscending, numbered_page
+from app.api.schemas.common import Page, ResponseModel, Time
+from app.api.schemas.tickets import ApproversOut
 from app.context import ServiceContext
 from app.domain.agents.capabilities import Cancellation, Continuation, OutputKind, Transcript, Waits
 from app.domain.agents.specs import AgentSpec
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId
+from app.domain.tickets.terms import OnExpiry
+from app.domain.tools.tool_calls import Effect, ToolDescriptor
+from app.http import cursors
 from app.http.access import AuthorizedRoute, MayRead
 from app.http.deps import ContextDep
 from app.http.error_codes import error_responses
+from app.runtime.agent import ResolvedAgent
+
+MAX_VERSIONS = 20
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/agents", tags=["agents"])
 
@@ -33,7 +41,13 @@ class CapabilitiesOut(ResponseModel):
     overrides: bool
     frontend_tools: bool
     limits: bool
+    structured_output: bool = Field(
+        description="Whether the final answer can be asked for in a format."
+    )
     pause: bool = Field(description="Whether an executing run can be paused.")
+    replaces: bool = Field(
+        description="Whether its runs can replace the end of a conversation: `replaces` of a start."
+    )
     continuation: Continuation = Field(
         description="Whether a waiting run can be continued. `none`: its runs have one turn."
     )
@@ -59,22 +73,105 @@ class AgentOut(ResponseModel):
     max_rounds: int
 
 
+class AgentToolOut(ResponseModel):
+    """A tool of the agent."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = Field(description="JSON Schema of the arguments.")
+    effect: Effect = Field(
+        description="`read`: changes nothing. `idempotent`: running a call twice has the effect of once. `unsafe`: "
+        "running it twice repeats the effect."
+    )
+    timeout: float | None = Field(
+        description="Seconds after which a call ends; null without a limit."
+    )
+    needs_approval: bool = Field(description="Whether each call needs a person's approval.")
+    approvers: ApproversOut | None = Field(
+        description="Who may decide tickets about its calls; null if every holder of `decisions:write` may."
+    )
+    is_background: bool = Field(description="Whether its calls become background tasks.")
+
+
+class AgentVersionOut(ResponseModel):
+    """A version of the agent. Runs that were started with it are executed with it."""
+
+    version: str
+    created_at: Time = Field(description="When a server first had this version.")
+    is_current: bool = Field(description="Whether new runs get it.")
+
+
+class AgentDetailOut(AgentOut):
+    """An agent with its tools and versions."""
+
+    tool_details: list[AgentToolOut] = Field(
+        description="Its tools, with those that give work to other agents. Empty for agents on other servers."
+    )
+    versions: list[AgentVersionOut] = Field(
+        description=f"The newest versions, at most {MAX_VERSIONS}, the newest first. Empty while the "
+        "database doesn't respond."
+    )
+    plugins: list[str] = Field(description="Names of its plugins, in their order.")
+    ticket_expires_in: float | None = Field(
+        description="Seconds after which its tickets expire; null if they never do."
+    )
+    on_expiry: OnExpiry = Field(description="What happens when a ticket expires.")
+
+
 @router.get("")
-async def list_agents(ctx: ContextDep, principal: MayRead) -> Page[AgentOut]:
-    """List all agents, in the order of the agents file."""
-    agents = [_agent_out(ctx, spec) for spec in ctx.agents.specs.values()]
-    return Page[AgentOut](items=agents, next_cursor=None, has_more=False)
+async def list_agents(
+    ctx: ContextDep, principal: MayRead, paging: PagedAscending
+) -> Page[AgentOut]:
+    """List all agents, in the order of the agents file. `desc` begins with the last one."""
+    query = paging.of(list="agents")
+    found = numbered_page(list(ctx.agents.specs.values()), query.by_number())
+    return Page[AgentOut].of(
+        found,
+        show=lambda each: _agent_out(ctx, each[1]),
+        cursor=lambda each: cursors.encode_seq(query.name, each[0]),
+    )
 
 
 @router.get("/{agent_id}", responses=error_responses("agent_not_found"))
-async def get_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentOut:
-    """Get an agent."""
+async def get_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentDetailOut:
+    """Get an agent with its tools, their parameters and effects, and its versions."""
     spec = ctx.agents.specs.get(AgentId(agent_id))
     if spec is None:
         raise NotFound(
             "agent_not_found", f"There is no agent {agent_id[:200]!r}. GET /v1/agents lists all."
         )
-    return _agent_out(ctx, spec)
+    found = await ctx.agents.for_tenant(principal.tenant).at_version(spec.id, None)
+    tools = found.tools.values() if isinstance(found, ResolvedAgent) else ()
+    versions = await ctx.agents.versions(principal.tenant, spec.id, MAX_VERSIONS)
+    return AgentDetailOut(
+        **_agent_out(ctx, spec).__dict__,
+        tool_details=[_tool_out(spec, tool.descriptor) for tool in tools],
+        versions=[
+            AgentVersionOut(
+                version=one.version,
+                created_at=one.created_at,
+                is_current=one.version == spec.version,
+            )
+            for one in versions
+        ],
+        plugins=list(spec.plugins),
+        ticket_expires_in=spec.ticket_expires_in,
+        on_expiry=spec.on_expiry,
+    )
+
+
+def _tool_out(spec: AgentSpec, tool: ToolDescriptor) -> AgentToolOut:
+    approvers = spec.approvers.get(tool.name)
+    return AgentToolOut(
+        name=tool.name,
+        description=tool.description,
+        parameters=dict(tool.parameters),
+        effect=tool.effect,
+        timeout=tool.timeout,
+        needs_approval=tool.name in spec.approval,
+        approvers=None if approvers is None else ApproversOut.model_validate(approvers),
+        is_background=tool.name in spec.background,
+    )
 
 
 def _agent_out(ctx: ServiceContext, spec: AgentSpec) -> AgentOut:
@@ -82,10 +179,8 @@ def _agent_out(ctx: ServiceContext, spec: AgentSpec) -> AgentOut:
         id=spec.id,
         version=ctx.agents.version(spec.id),
         model=spec.model,
-        endpoint=None
-        if spec.endpoint is None
-        else EndpointOut(backend=spec.endpoint.backend, target=spec.endpoint.target),
-        capabilities=CapabilitiesOut(**asdict(ctx.agents.capabilities(spec.id))),
+        endpoint=None if spec.endpoint is None else EndpointOut.model_validate(spec.endpoint),
+        capabilities=CapabilitiesOut.model_validate(ctx.agents.capabilities(spec.id)),
         description=spec.description,
         tools=list(spec.tools),
         approval=list(spec.approval),

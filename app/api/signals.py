@@ -6,17 +6,14 @@ from fastapi import APIRouter, Response
 from pydantic import Field, field_validator
 
 from app.api.schemas.common import JsonValue, RequestModel, ResponseModel, Str, Time
-from app.commands.tickets import signals
-from app.commands.tickets.signals import NewSignal
+from app.commands.tickets.send_signal import NewSignal, send
 from app.domain.json_values import compact
 from app.domain.signals import (
     MAX_ID_CHARACTERS,
     MAX_KEY_CHARACTERS,
     MAX_NAME_CHARACTERS,
     MAX_PAYLOAD_BYTES,
-    SignalOutcome,
     SignalStatus,
-    SignalTicket,
     StoredSignal,
 )
 from app.http.access import AuthorizedRoute, MaySignal
@@ -32,12 +29,17 @@ class SignalIn(RequestModel):
     model_config = {
         "json_schema_extra": {
             "examples": [
-                {"id": "evt_81", "name": "invoice_paid", "key": "INV-7", "payload": {"amount": 80}}
+                {
+                    "signal_id": "evt_81",
+                    "name": "invoice_paid",
+                    "key": "INV-7",
+                    "payload": {"amount": 80},
+                }
             ]
         }
     }
 
-    id: Str = Field(
+    signal_id: Str = Field(
         min_length=1,
         max_length=MAX_ID_CHARACTERS,
         description="Your id for the signal. The same signal again is delivered once.",
@@ -63,7 +65,7 @@ class SignalIn(RequestModel):
 class SignalTicketOut(ResponseModel):
     """A ticket that waited for the signal, and its outcome."""
 
-    id: str
+    id: str = Field(validation_alias="ticket")
     run_id: str
     thread_id: str
     outcome: Literal[
@@ -100,33 +102,22 @@ class SignalOut(ResponseModel):
 async def send_signal(
     body: SignalIn, ctx: ContextDep, principal: MaySignal, response: Response
 ) -> SignalOut:
-    """Answer all tickets of the tenant that wait for this name and key, once per `id`. Without any, the signal
+    """Answer all tickets of the tenant that wait for this name and key, once per `signal_id`. Without any, the signal
     is kept for the next one. After 200 or 202 the signal is durable."""
-    new = NewSignal(id=body.id, name=body.name, key=body.key, payload=body.payload)
-    sent = signal_out(await signals.send(ctx, principal, new))
+    new = NewSignal(id=body.signal_id, name=body.name, key=body.key, payload=body.payload)
+    sent = signal_out(await send(ctx, principal, new))
     if sent.status == SignalStatus.DELIVERING.value:
         response.status_code = 202
     return sent
 
 
 def signal_out(stored: StoredSignal) -> SignalOut:
-    signal, status = stored.signal, stored.answer or SignalStatus.DELIVERING
+    signal, status = stored.signal, stored.response_status or SignalStatus.DELIVERING
     return SignalOut(
         id=signal.id,
         name=signal.name,
         key=signal.key,
         status=status.value,
-        tickets=[_ticket_out(each) for each in stored.tickets],
+        tickets=[SignalTicketOut.model_validate(each) for each in stored.tickets],
         kept_until=stored.kept_until if status is SignalStatus.KEPT else None,
-    )
-
-
-def _ticket_out(matched: SignalTicket) -> SignalTicketOut:
-    outcome: SignalOutcome = matched.outcome
-    return SignalTicketOut(
-        id=matched.ticket,
-        run_id=matched.run_id,
-        thread_id=matched.thread_id,
-        outcome=outcome.value,
-        problem=matched.problem,
     )

@@ -30,7 +30,7 @@ class BackendError(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """The answer to one question of the remote: a person's, or that the time is over."""
+    """The answer to one question of the remote: a person's answer, or the expiry of the ticket."""
 
     question: str
     decision_id: str
@@ -52,13 +52,15 @@ class Turn:
     messages: Sequence[Message]
     """The whole conversation, as far as a model would see it."""
     new_messages: Sequence[Message]
-    """Messages that the remote doesn't have yet: of users, or the answer to its question."""
+    """Messages that the remote doesn't have yet: messages of users, or the answer to its question."""
     binding: JsonObject | None = None
     joins: bool = False
     is_continuation: bool = False
-    """The run has had turns before this one."""
+    """Whether the run had turns before this one."""
     answers: Sequence[RemoteAnswer] = ()
     """Answers since the last turn; `new_messages` has the same as text."""
+    messages_besides_answers: Sequence[Message] = ()
+    """The part of `new_messages` that is in none of the `answers`: other messages and pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class PendingQuestions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """A turn to stop. Without a binding, or with that of an earlier turn, the remote may not have it."""
+    """A turn to stop. Without a binding of this turn, the remote may not have received it."""
 
     agent_id: AgentId
     run_id: RunId
@@ -91,7 +93,7 @@ class TurnEmitter(Protocol):
         """Emit a piece of the answer."""
 
     def start_over(self, reason: str) -> None:
-        """Void the pieces of this turn so far, with a `stream_reset`."""
+        """Void the text of this turn so far, with a `stream_reset`."""
 
     def activity(self, activity_type: str, content: Json) -> None:
         """Emit the remote's progress. It replaces the last one of the same type."""
@@ -121,16 +123,16 @@ class Backend(Protocol):
 
 
 class Factory(Protocol):
-    """Makes backends of one kind."""
+    """Builds backends of one kind."""
 
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of every backend of this kind."""
 
     def option_errors(self, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        """What is wrong with an endpoint's options: keys below it, each with a sentence."""
+        """The errors in an endpoint's options: for each a key below it, and a sentence."""
 
     def problem(self, endpoint: Endpoint, environment: Mapping[str, str]) -> str | None:
-        """What this process lacks to reach the endpoint."""
+        """Return what this process lacks to reach the endpoint, or None."""
 
     def build(self, endpoint: Endpoint, environment: Mapping[str, str]) -> Backend: ...

@@ -19,7 +19,7 @@ class EndpointOptions(BaseModel):
 
     @classmethod
     def errors_of(cls, endpoint: Endpoint) -> Sequence[tuple[str, str]]:
-        """What is wrong with the options: keys below the endpoint, each with a sentence."""
+        """The errors in the options: for each a key below the endpoint, and a sentence."""
         try:
             cls.of(endpoint)
         except ValidationError as error:

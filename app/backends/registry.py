@@ -1,13 +1,13 @@
-"""The backends by the names that agents files use for them."""
+"""The backends, by the names that agents files use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.agents.config_errors import did_you_mean
 from app.backends.base import Backend, Factory
 from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT, Capabilities
 from app.domain.agents.endpoints import Endpoint, endpoint_to_json
 from app.domain.json_values import canonical
+from app.domain.suggestions import did_you_mean
 
 
 def target_of(endpoint: Endpoint) -> str:
@@ -18,7 +18,7 @@ def target_of(endpoint: Endpoint) -> str:
 
 @dataclass(slots=True)
 class Backends:
-    """Factories by name, and the backends that they have built, one for each endpoint."""
+    """Factories by name, and the backends that they built, one for each endpoint."""
 
     factories: Mapping[str, Factory]
     environment: Mapping[str, str]
@@ -44,7 +44,7 @@ class Backends:
         return REMOTE_STATELESS_TEXT if factory is None else factory.capabilities
 
     def of(self, endpoint: Endpoint) -> Backend:
-        """The backend of this endpoint, for which `problem` has found nothing."""
+        """Return the backend of this endpoint. Call it only if `problem` returned None."""
         key = canonical(endpoint_to_json(endpoint))
         if key not in self._built:
             self._built[key] = self.factories[endpoint.backend].build(endpoint, self.environment)

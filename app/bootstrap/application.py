@@ -1,7 +1,7 @@
 """Builds every part of a process in order, and closes them in reverse order."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,10 +17,12 @@ from app.bootstrap.connections import (
     require_direct_url,
     stream_token_secrets,
 )
+from app.bootstrap.mcp import REFRESH_SECONDS, McpReports, StoredListings
 from app.bootstrap.secrets import redactor_of
 from app.bootstrap.workers import Shutdown, build_workers
 from app.clock import SystemClock, new_id
 from app.context import ServiceContext, ServiceLimits
+from app.domain.deps import NO_DEPS, Deps
 from app.domain.ids import WorkerId
 from app.domain.runs.rate_limits import RateLimitPolicy
 from app.events.fanout.cancel_hints import CancelHints
@@ -30,12 +32,15 @@ from app.events.group_commit import GroupCommit
 from app.events.transaction import EventTransactions, Publisher
 from app.llm.catalog import ModelCatalog
 from app.settings import Settings
-from app.storage import migrations
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.errors import unusable
+from app.storage.schema_revision import SchemaStatus, read_schema, require_usable
+from app.tools.functions.startup import opened
+from app.tools.mcp.servers import McpServers, opened_servers
 from app.workers.background_tasks.execution import TaskContext
 from app.workers.execution_context import ExecutionContext
 from app.workers.heartbeat import Heartbeat
+from app.workers.history_cache import HistoryCache
 from app.workers.worker import Worker
 
 
@@ -45,7 +50,7 @@ class Application:
 
     settings: Settings
     database: Database
-    place: str
+    database_address: str
     catalog: Catalog
     models: ModelCatalog
     ctx: ServiceContext
@@ -53,8 +58,15 @@ class Application:
     heartbeat: Heartbeat
     relay: Relay
     stream_token_secrets: tuple[bytes, ...]
-    begin_shutdown: Callable[[], None]
-    """Hand over executing runs while requests are still served; closing waits for its end."""
+    shutdown: Shutdown
+    """Hands over executing runs while requests are still served; closing waits for its end."""
+
+
+async def _migrate(url: str, database: Database) -> None:
+    if (await read_schema(database.pool)).status is SchemaStatus.OLD:
+        from app.storage import migrations  # noqa: PLC0415  seldom needed, and slow to import
+
+        await migrations.upgrade(url)
 
 
 @asynccontextmanager
@@ -63,21 +75,38 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
     require_direct_url(settings)
     async with AsyncExitStack() as stack:
         url, place = await database_url(settings, stack)
-        if settings.migrate or (settings.migrate is None and settings.database_url is None):
-            await migrations.upgrade(url)
         database = await Database.open(
             url, database_options(settings), listen_url=settings.listen_url
         )
         stack.push_async_callback(database.close)
-        await migrations.require_usable(database.pool)
+        if settings.migrate or (settings.migrate is None and settings.database_url is None):
+            await _migrate(url, database)
+        await require_usable(database.pool)
         backends = known_backends()
         stack.push_async_callback(backends.aclose)
         catalog, models = load_agents(settings, backends)
         stack.push_async_callback(models.aclose)
         if settings.role != "api" and settings.agents is not None:
             require_working_models(settings.agents, catalog, models)
+        deps = NO_DEPS
+        if settings.role != "api":
+            # Closed after the workers have stopped, because what is entered later is closed first.
+            deps = await stack.enter_async_context(
+                opened(catalog.startup, timeout=settings.startup_function_timeout)
+            )
+        mcp = await stack.enter_async_context(
+            opened_servers(
+                catalog.mcp,
+                StoredListings(database),
+                os.environ,
+                redactor_of(settings, os.environ),
+                executes=settings.role != "api",
+            )
+        )
         try:
-            application = await _build(settings, stack, database, place, catalog, models, backends)
+            application = await _build(
+                settings, stack, database, place, catalog, models, backends, deps, mcp
+            )
         except DATABASE_UNAVAILABLE as error:
             raise unusable(place, error) from error
         yield application
@@ -91,6 +120,8 @@ async def _build(
     catalog: Catalog,
     models: ModelCatalog,
     backends: Backends,
+    deps: Deps,
+    mcp: McpServers,
 ) -> Application:
     worker_id = WorkerId(new_id())
     redact = redactor_of(settings, os.environ)
@@ -99,7 +130,7 @@ async def _build(
     publisher = Publisher(hub, relay)
     transactions = EventTransactions(database, publisher, clock)
     writer = GroupCommit(database, publisher, transactions, clock)
-    registry = AgentRegistry(catalog, models, database, backends)
+    registry = AgentRegistry(catalog, models, database, backends, deps, mcp)
     await registry.publish()
 
     ctx = ServiceContext(
@@ -112,6 +143,7 @@ async def _build(
         limits=ServiceLimits(
             queue_per_thread=settings.max_queue_per_thread,
             message_bytes=settings.max_message_bytes,
+            file_bytes=settings.max_file_bytes,
             signal_seconds=settings.signal_retention,
         ),
         send_cancel_hint=CancelHints(relay).send,
@@ -130,23 +162,43 @@ async def _build(
         rate_limits=RateLimitPolicy(
             suspend_after=settings.rate_limit_suspend_after, max_wait=settings.rate_limit_max_wait
         ),
+        max_answer_bytes=settings.max_answer_bytes,
+        histories=HistoryCache(settings.history_cache_bytes),
+        max_inline_bytes=settings.max_inline_bytes,
+        max_file_bytes=settings.max_file_bytes,
+        mcp=mcp,
     )
     task_execution = TaskContext(
-        database=database, outgoing=transactions, agents=registry, redact=redact
+        database=database,
+        outgoing=transactions,
+        agents=registry,
+        redact=redact,
+        mcp=mcp,
+        max_file_bytes=settings.max_file_bytes,
     )
-    workers = build_workers(settings, worker_id, ctx, execution, task_execution)
+    workers = build_workers(
+        settings, worker_id, ctx, execution, task_execution, relay.set_has_others
+    )
     background = await stack.enter_async_context(BackgroundTasks.open())
     background.start(writer.run())
     background.start(relay.run())
     background.start(relay.listen({Topic.CANCEL: workers.worker.on_cancel_hint}))
     background.every(settings.log_poll, relay.catch_up)
+    if mcp.servers:
+        mcp.process = "" if settings.role == "api" else worker_id
+        reports = McpReports(database, mcp)
+        await reports.refresh()
+        background.every(REFRESH_SECONDS, reports.refresh)
+        stack.push_async_callback(reports.close)
     await workers.start(background)
+    if settings.role != "api":
+        background.start(models.load_prices())
     shutdown = Shutdown(workers, background)
     stack.push_async_callback(shutdown.finish)
     return Application(
         settings=settings,
         database=database,
-        place=place,
+        database_address=place,
         catalog=catalog,
         models=models,
         ctx=ctx,
@@ -154,5 +206,5 @@ async def _build(
         heartbeat=workers.heartbeat,
         relay=relay,
         stream_token_secrets=await stream_token_secrets(settings, database),
-        begin_shutdown=shutdown.begin,
+        shutdown=shutdown,
     )

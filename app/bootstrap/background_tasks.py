@@ -35,15 +35,7 @@ class BackgroundTasks:
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Start work that the process needs: an error in it is logged and ends the process."""
-
-        async def watched() -> None:
-            try:
-                await work
-            except Exception:
-                log.exception("background_work_failed")
-                raise
-
-        self._started.append(self._tasks.create_task(watched()))
+        self._started.append(self._tasks.create_task(_watched(work)))
 
     def finish(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
         """Start work that isn't cancelled: closing waits for its end."""
@@ -51,13 +43,21 @@ class BackgroundTasks:
 
     def every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do `work` once per interval; an outage skips a turn."""
+        self.start(_repeat(seconds, work))
 
-        async def repeat() -> None:
-            while True:
-                await sleep(seconds)
-                try:
-                    await work()
-                except DATABASE_UNAVAILABLE as error:
-                    log.debug("background_turn_skipped", error=repr(error)[:200])
 
-        self.start(repeat())
+async def _watched(work: Coroutine[None, None, None]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("background_work_failed")
+        raise
+
+
+async def _repeat(seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    while True:
+        await sleep(seconds)
+        try:
+            await work()
+        except DATABASE_UNAVAILABLE as error:
+            log.debug("background_work_skipped", error=repr(error)[:200])

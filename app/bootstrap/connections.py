@@ -14,6 +14,7 @@ from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
 from app.storage.postgres.notifications import installation
 from app.storage.postgres.urls import place_of
+from app.storage.runs import diagnostics
 from app.storage.server_secrets import stream_token_secret
 
 
@@ -32,6 +33,14 @@ def require_direct_url(settings: Settings) -> None:
     if settings.pgbouncer and settings.listen_url is None:
         raise ConfigurationError(
             "HOLDFAST_PGBOUNCER needs HOLDFAST_LISTEN_URL: the address of the server itself, for LISTEN."
+        )
+
+
+async def living_workers(database: Database, settings: Settings) -> int:
+    """The number of living processes that execute runs of this database."""
+    async with database.reading() as connection:
+        return await diagnostics.living_workers(
+            connection, heartbeat_timeout=settings.heartbeat_timeout
         )
 
 

@@ -14,6 +14,8 @@ from app.settings import Settings
 _USUAL_VARIABLES = ("PGPASSWORD", *KEY_VARIABLES)
 _NAMES_VARIABLE = "_env"
 """The suffix of keys in the agents file that name the environment variable of a secret."""
+_NAMES_VARIABLES = "env_from"
+"""The key of an MCP server that lists the variables of its program."""
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
@@ -55,6 +57,8 @@ def _variables_in(value: Any) -> Iterator[str]:
     for key, item in _entries(value):
         if key.endswith(_NAMES_VARIABLE) and isinstance(item, str):
             yield item
+        if key == _NAMES_VARIABLES and isinstance(item, list):
+            yield from (each for each in item if isinstance(each, str))
 
 
 def _headers_in(value: Any) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """The workers, the periodic jobs and the delivery queue of a process: built, started and stopped."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from app.bootstrap.background_tasks import BackgroundTasks
 from app.commands.followups.dispatch import run_followup
-from app.commands.tickets.signals import run_signal_job
+from app.commands.tickets.deliver_signal import run_signal_job
 from app.context import ServiceContext
 from app.domain.ids import WorkerId
 from app.settings import Settings
@@ -19,6 +20,7 @@ from app.workers.liveness.loop_watchdog import LoopWatchdog
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.liveness.poison_guard import PoisonGuard
 from app.workers.liveness.running_clock import RunningClock
+from app.workers.periodic.loop import PeriodicJob
 from app.workers.periodic.remote_polling import RemotePolling
 from app.workers.periodic.retention import Retention, RetentionAges
 from app.workers.periodic.sweeper import Sweeper
@@ -36,7 +38,7 @@ class Workers:
     heartbeat: Heartbeat
     watchdog: LoopWatchdog
     queue: DeliveryQueue
-    periodic: tuple[Sweeper | TicketExpiry | RemotePolling | Retention, ...]
+    periodic: Sequence[PeriodicJob]
     executes: bool
     """False in the `api` role: it takes no deliveries and starts no run."""
     handover_grace: float
@@ -44,7 +46,7 @@ class Workers:
     async def start(self, background: BackgroundTasks) -> None:
         """Start each part; the first heartbeat is written before a run can be claimed."""
         background.start(self.running_clock.run())
-        await self.heartbeat.beat()
+        await self.heartbeat.write()
         background.start(self.heartbeat.run())
         for job in self.periodic:
             background.start(job.run())
@@ -72,6 +74,7 @@ def build_workers(
     ctx: ServiceContext,
     execution: ExecutionContext,
     task_execution: TaskContext,
+    on_others: Callable[[bool], None],
 ) -> Workers:
     database = ctx.database
     poison_guard = PoisonGuard()
@@ -105,6 +108,7 @@ def build_workers(
             interval=settings.heartbeat_interval,
             timeout=settings.heartbeat_timeout / 3,
             outage_allowance=outage_allowance,
+            on_others=on_others,
         ),
         watchdog=LoopWatchdog(
             database,
@@ -149,6 +153,7 @@ def _retention_ages(settings: Settings) -> RetentionAges:
         queue_log=settings.queue_log_retention,
         answers=settings.idempotency_retention,
         signals=settings.signal_retention,
+        usage=settings.usage_retention,
     )
 
 

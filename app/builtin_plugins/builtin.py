@@ -1,4 +1,4 @@
-"""The plugins that come with Holdfast: kinds that agents files may name, and those that come unasked."""
+"""The plugins that come with Holdfast: kinds that agents files may name, and those of every agent."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,7 +21,7 @@ BUILTIN_KINDS: Mapping[str, PluginKind[Any]] = MappingProxyType({kind.name: kind
 
 
 def builtin_plugins(spec: AgentSpec) -> list[Plugin]:
-    """The plugins that an agent has because of what its spec says, before those that it lists."""
+    """The plugins that follow from an agent's spec. They come before the plugins that the spec lists."""
     plugins = [handoff_plugin(spec)] if spec.handoffs else []
     if spec.approval and PERMISSION not in spec.plugins:
         plugins.append(approval_plugin(spec))

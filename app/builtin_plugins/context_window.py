@@ -1,8 +1,8 @@
-"""The plugin `context_window`: no request is longer than its model's context, as far as estimates go.
+"""The plugin `context_window` keeps requests within the model's context, by estimated token counts.
 
-It changes what a model is shown, never the log: long results are shortened once the model has read them,
-and the oldest messages are left out when all together don't fit. With `autocompact_threshold`, summaries
-take the place of old messages before it comes to that.
+It changes what a model is shown, never the log. Long results are shortened once the model has read them. The
+oldest messages are left out if not all fit. With `autocompact_threshold`, summaries replace old messages
+before that happens.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ class ContextWindow(PluginConfig):
     max_context_tokens: Tokens = 200_000
     max_output_tokens: Tokens = 16_384
     min_recent_messages: int = Field(default=10, ge=1)
-    """Shown whether they fit or not."""
+    """Number of recent messages that are shown even if they don't fit."""
     trim_results: bool = True
     autocompact_threshold: Tokens | None = None
-    """Tokens from which on old messages are summarised; without it they never are."""
+    """Old messages are summarised from this number of tokens on; None means never."""
     keep_recent_messages: int = Field(default=10, ge=1)
-    """Never summarised."""
+    """Number of recent messages that are never summarised."""
     summary_model: str | None = Field(default=None, min_length=1)
-    """Who summarises; the agent's own model without it."""
+    """The model that summarises; by default the agent's own model."""
 
     @property
     def tokens_for_messages(self) -> int:
-        """Tokens that a request may take."""
+        """The tokens that a request may use."""
         return self.max_context_tokens - self.max_output_tokens
 
     @property
@@ -57,7 +57,7 @@ class ContextWindow(PluginConfig):
         )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_budgets(self) -> Self:
         if self.tokens_for_messages < 1:
             raise ValueError(
                 "max_output_tokens must be less than max_context_tokens, which both share"
@@ -77,29 +77,31 @@ class ContextWindow(PluginConfig):
         return self
 
 
-def fit_messages(config: ContextWindow, messages: Sequence[Message], taken: int) -> list[Message]:
-    """All leading system messages, and the longest end of the rest that fits beside what is taken.
+def fit_messages(
+    config: ContextWindow, messages: Sequence[Message], used_tokens: int
+) -> list[Message]:
+    """Keep the leading system messages, and as many of the newest messages as fit beside `used_tokens`.
 
-    A call is never shown without its result, nor a result without its call. What the newest prompt of a
-    person asks for is shown however many steps ago it was. Looks at little more than it keeps, so a
-    thread's length costs nothing.
+    A call is never shown without its result, nor a result without its call. The newest prompt of a person
+    stays unless it takes more than half of the available tokens. Only a few more messages are read than
+    kept, so the length of the thread doesn't matter.
     """
     head = _leading_system_messages(messages)
-    room = config.tokens_for_messages - taken - _tokens(messages[:head])
-    prompt = _newest_prompt(messages, head, room)
+    available = config.tokens_for_messages - used_tokens - _tokens(messages[:head])
+    prompt = _newest_prompt(messages, head, available)
     if prompt is not None:
-        room -= token_estimates.of_message(messages[prompt])
+        available -= token_estimates.of_message(messages[prompt])
     kept: list[list[Message]] = []
     count, stop, was_read = 0, len(messages), False
     while stop > head:
         start = _start_of_turn(messages, stop, head)
         turn = with_one_result_per_call(messages[start:stop])
-        if config.trim_results and (was_read or _tokens(turn) > room):
+        if config.trim_results and (was_read or _tokens(turn) > available):
             turn = [truncated(message) for message in turn]
         was_read = was_read or messages[start].role is Role.ASSISTANT
         if start != prompt:
-            room -= _tokens(turn)
-        if room < 0 and count >= config.min_recent_messages:
+            available -= _tokens(turn)
+        if available < 0 and count >= config.min_recent_messages:
             break
         kept.append(turn)
         count += len(turn)
@@ -114,23 +116,23 @@ def _tokens(messages: Sequence[Message]) -> int:
 
 
 def _leading_system_messages(messages: Sequence[Message]) -> int:
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role is not Role.SYSTEM:
-            return place
+            return index
     return len(messages)
 
 
-def _newest_prompt(messages: Sequence[Message], head: int, room: int) -> int | None:
-    """Where it stands, unless it takes more than half of the room."""
-    for place in range(len(messages) - 1, head - 1, -1):
-        message = messages[place]
+def _newest_prompt(messages: Sequence[Message], head: int, available: int) -> int | None:
+    """The index of the newest prompt; None if it takes more than half of `available`."""
+    for index in range(len(messages) - 1, head - 1, -1):
+        message = messages[index]
         if message.role is Role.USER and message.visibility is Visibility.ALL:
-            return place if token_estimates.of_message(message) <= room // 2 else None
+            return index if token_estimates.of_message(message) <= available // 2 else None
     return None
 
 
 def _start_of_turn(messages: Sequence[Message], stop: int, head: int) -> int:
-    """A turn is one message, or one with calls and the results after it."""
+    """The start of the turn that ends at `stop`: one message, or one with calls and the results after it."""
     start = stop - 1
     while start > head and messages[start].role is Role.TOOL:
         start -= 1
@@ -139,8 +141,8 @@ def _start_of_turn(messages: Sequence[Message], stop: int, head: int) -> int:
 
 def _build(_: AgentSpec, config: ContextWindow) -> Plugin:
     def transform(messages: Sequence[Message], request: ViewRequest) -> Sequence[Message]:
-        taken = token_estimates.of_text(request.system_prompt)
-        return fit_messages(config, messages, taken + token_estimates.of_tools(request.tools))
+        used = token_estimates.of_text(request.system_prompt)
+        return fit_messages(config, messages, used + token_estimates.of_tools(request.tools))
 
     return Plugin(name=KIND.name, transform=transform, compaction=config.compaction)
 

@@ -1,4 +1,4 @@
-"""Hand-off: a tool per agent that the model may give its run to. Installed wherever `handoffs` says so."""
+"""Hand-off: the agent gets one tool per agent in `handoffs`, by which the model gives the run to it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,25 +9,25 @@ from app.domain.json_values import Json
 from app.domain.tools.tool_calls import Effect, ResultStatus, ToolDescriptor, ToolResult
 from app.runtime.handoff import handoff_change
 from app.runtime.plugins import HookView, Phase, Plugin, Request
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 
-_NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def transfer_name(target: AgentId) -> str:
-    """What the tool is called that hands off to an agent."""
+    """The name of the tool that hands the run off to an agent."""
     return f"transfer_to_{target}"
 
 
 class _TransferTool:
-    """Does nothing itself: that it was called, and let through, is what counts."""
+    """Has no effect of its own: the hook hands the run off after the call was allowed and executed."""
 
     def __init__(self, target: AgentId) -> None:
         self.target = target
         self._descriptor = ToolDescriptor(
             name=transfer_name(target),
             description=f"Let the agent {target!r} go on with this conversation, from the next step.",
-            parameters=_NOTHING,
+            parameters=_NO_ARGUMENTS,
             effect=Effect.READ,
         )
 

@@ -4,18 +4,21 @@ Rules come from the agents file, and from decisions that people asked to remembe
 allow what the file denies. A denial is a result that the model reads; the run continues.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from app.builtin_plugins.kinds import PluginConfig, PluginKind
+from app.builtin_plugins.kinds import ConfigProblem, PluginConfig, PluginKind
+from app.domain.agents.mcp_references import may_name_mcp_tool
 from app.domain.agents.specs import AgentSpec
 from app.domain.json_values import as_object
+from app.domain.rules.checks import problem_of_rule
 from app.domain.rules.parser import BadPattern, exact_pattern, parse_pattern
-from app.domain.rules.rules import Behavior, Rule, decide_by_rules, never_runs
+from app.domain.rules.precedence import outranked_by
+from app.domain.rules.rules import Behavior, Rule, decide_by_rules, denied_by_rule, never_runs
 from app.domain.threads.messages import ToolCall
-from app.domain.tools.tool_calls import SuspensionRequest, ToolResult
+from app.domain.tools.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.plugins import (
     APPROVAL_ACTION,
     PERMISSION,
@@ -35,6 +38,8 @@ class PermissionRule(PluginConfig):
     behavior: Literal["allow", "ask", "deny"]
     reason: str | None = Field(default=None, max_length=1000)
     """The result of a denied call."""
+    frontend: bool = False
+    """Whether the rule may be about tools that only a client's request brings."""
 
     @field_validator("tool")
     @classmethod
@@ -42,7 +47,7 @@ class PermissionRule(PluginConfig):
         try:
             parse_pattern(text)
         except BadPattern as error:
-            raise ValueError(f"isn't a pattern: {error}") from error
+            raise ValueError(f"column {error.column}: {error}") from error
         return text
 
 
@@ -52,19 +57,9 @@ class Permission(PluginConfig):
 
 
 def permission_plugin(spec: AgentSpec, wanted: Permission) -> Plugin:
-    """The agent's list of what needs approval counts as rules that ask."""
+    """The permission plugin. The tools in the agent's `approval` list count as rules that ask."""
     default = Behavior(wanted.default)
-    of_file = [
-        *(Rule(pattern=exact_pattern(tool), behavior=Behavior.ASK) for tool in spec.approval),
-        *(
-            Rule(
-                pattern=parse_pattern(each.tool),
-                behavior=Behavior(each.behavior),
-                reason=each.reason,
-            )
-            for each in wanted.rules
-        ),
-    ]
+    of_file = [*_rules_of_approval(spec), *_rules_of_table(wanted)]
     hidden = frozenset(tool for tool in spec.tools if never_runs(tool, of_file, default))
 
     async def before_inference(_: HookView) -> Sequence[Request]:
@@ -75,14 +70,15 @@ def permission_plugin(spec: AgentSpec, wanted: Permission) -> Plugin:
         if call is None:
             return []
         arguments = as_object(call.arguments) or {}
-        of_file_alone = decide_by_rules(call.name, arguments, of_file)
+        schema = None if view.tool is None else view.tool.parameters
+        of_file_alone = decide_by_rules(call.name, arguments, of_file, schema)
         if _behavior(of_file_alone, default) is Behavior.DENY:
             return [SetResult(_denied(call, of_file_alone))]
         if view.was_approved:
-            # A person has let this very call pass: what others have made of calls like it doesn't count.
+            # A person has approved exactly this call, so remembered rules don't count.
             return []
         remembered = await view.remembered()
-        rule = decide_by_rules(call.name, arguments, [*of_file, *remembered])
+        rule = decide_by_rules(call.name, arguments, [*of_file, *remembered], schema)
         match _behavior(rule, default):
             case Behavior.ALLOW:
                 return []
@@ -98,8 +94,50 @@ def permission_plugin(spec: AgentSpec, wanted: Permission) -> Plugin:
 
 
 def approval_plugin(spec: AgentSpec) -> Plugin:
-    """For an agent that lists tools that need approval, and says nothing else."""
+    """The permission plugin of an agent that only lists tools that need approval."""
     return permission_plugin(spec, Permission(default="allow"))
+
+
+def _rules_of_approval(spec: AgentSpec) -> list[Rule]:
+    return [Rule(pattern=exact_pattern(tool), behavior=Behavior.ASK) for tool in spec.approval]
+
+
+def _rules_of_table(wanted: Permission) -> list[Rule]:
+    return [
+        Rule(pattern=parse_pattern(each.tool), behavior=Behavior(each.behavior), reason=each.reason)
+        for each in wanted.rules
+    ]
+
+
+def _check(
+    spec: AgentSpec, wanted: Permission, tools: Mapping[str, ToolDescriptor]
+) -> Iterator[ConfigProblem]:
+    """Find rules that can never match, and rules that deny or ask without effect."""
+    schemas = {name: each.parameters for name, each in tools.items()}
+    of_approval, of_table = _rules_of_approval(spec), _rules_of_table(wanted)
+    for position, rule in enumerate(of_table):
+        # Which tools a client or an MCP server brings is not known yet.
+        of_client = wanted.rules[position].frontend or may_name_mcp_tool(
+            rule.pattern.name.text, spec.tools
+        )
+        problem = problem_of_rule(rule, schemas, of_client=of_client)
+        if problem is not None:
+            yield ConfigProblem(f"rules[{position}].tool", str(problem))
+        elif (winner := outranked_by(rule, of_table, schemas)) is not None and not of_client:
+            yield ConfigProblem(
+                f"rules[{position}].tool",
+                f"has no effect: the rule {winner.pattern.text!r} is more specific and lets these calls"
+                f" {'run' if winner.behavior is Behavior.ALLOW else 'be approved'}; name the tool as exactly as"
+                " that rule does, or remove one of them",
+            )
+    for position, rule in enumerate(of_approval):
+        winner = outranked_by(rule, of_table, schemas)
+        if winner is not None:
+            yield ConfigProblem(
+                f"rules[{of_table.index(winner)}].tool",
+                f"allows every call of {spec.approval[position]!r}, which is in the agent's approval list;"
+                " remove one of them, or add a condition here",
+            )
 
 
 def _behavior(rule: Rule | None, default: Behavior) -> Behavior:
@@ -117,8 +155,7 @@ def _question(spec: AgentSpec, call: ToolCall) -> SuspensionRequest:
 
 
 def _denied(call: ToolCall, rule: Rule | None) -> ToolResult:
-    reason = None if rule is None else rule.reason
-    return ToolResult.error(call.name, f"Denied: {reason or 'a rule forbids this call'}")
+    return ToolResult.error(call.name, denied_by_rule(rule))
 
 
-KIND = PluginKind(name=PERMISSION, config=Permission, build=permission_plugin)
+KIND = PluginKind(name=PERMISSION, config=Permission, build=permission_plugin, check=_check)

@@ -1,7 +1,7 @@
-"""Stop conditions: a run ends before its next step once it has used, taken or repeated too much.
+"""Stop conditions: end a run before its next step when it has used or repeated too much.
 
-All count over the whole run, across suspensions, hand-overs and crashes. A condition of 0, or one that
-isn't set, never fires. The number of rounds is the loop's own limit.
+Counters cover the whole run, across suspensions, hand-overs and crashes. A condition of 0, or one that isn't
+set, never applies. The loop itself limits the number of rounds.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from app.runtime.state import Change, MergeStrategy, StateKey
 class StopConditions(PluginConfig):
     token_budget: int = Field(default=0, ge=0)
     timeout: float = Field(default=0, ge=0)
-    """Seconds of executing; time spent waiting for people doesn't count."""
+    """Seconds of execution. Waiting for people doesn't count."""
     consecutive_errors: int = Field(default=0, ge=0)
-    """Failed calls in a row."""
+    """Consecutive failed calls."""
     loop_detection: int = Field(default=0, ge=0)
-    """The same call with the same arguments, so often in a row."""
+    """Consecutive calls with the same tool and arguments."""
     stop_on_tool: str = ""
     content_match: str = ""
-    """Searched for in the first characters of each answer, as many as a regular expression may look at."""
+    """Regular expression that is searched for in the beginning of each answer, up to the engine's limit."""
 
     @field_validator("content_match")
     @classmethod
@@ -42,7 +42,7 @@ class StopConditions(PluginConfig):
 
 
 def _count(stats: JsonObject, update: JsonObject) -> JsonObject:
-    """Counters after one more result, call or answer."""
+    """The counters after one more result, call or answer."""
     now = dict(stats)
     if "failed" in update:
         now["errors"] = stats.get("errors", 0) + 1 if update["failed"] else 0
@@ -96,7 +96,7 @@ def _plugin(_: AgentSpec, wanted: StopConditions) -> Plugin:
 
 
 def _fired(wanted: StopConditions, view: HookView) -> Stopped | None:
-    """The first condition that holds, in the order in which they are documented."""
+    """The first condition that applies, in the documented order."""
     stats = view.state.get(STATS)
     tokens = view.usage.input_tokens + view.usage.output_tokens
     if wanted.token_budget and tokens >= wanted.token_budget:

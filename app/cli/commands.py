@@ -1,214 +1,94 @@
-"""The commands and their options.
+"""The command line: which commands there are, and in which group `holdfast -h` shows them."""
 
-Server modules are imported inside the commands that need them, so that client commands start ten times
-faster.
-"""
-
-import json
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import typer
 
-from app.cli import environment, keys
-from app.cli.client import tail as tailing
-from app.cli.client.api_client import ticket_client
-from app.cli.client.interactive_run import run_interactively
-from app.cli.client.output import Output
-from app.cli.client.ticket_prompt import approving, ask
-from app.clock import new_id
-from app.domain.principals import Scope
-from app.domain.tickets.decisions import Action
+from app.cli.client import (
+    agent_commands,
+    run_commands,
+    run_list,
+    thread_list,
+    ticket_commands,
+    workload,
+)
+from app.cli.server import commands as server_commands
+from app.cli.setup import commands as setup_commands
+from app.cli.setup import mcp_commands
+from app.distribution import VERSION
+
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
+    "Runs, on a server": {
+        "run": run_commands.run,
+        "runs": run_list.list_runs,
+        "threads": thread_list.list_threads,
+        "tail": run_commands.tail,
+        "explain": run_commands.explain,
+        "cancel": run_commands.cancel,
+        "pause": run_commands.pause,
+        "resume": run_commands.resume,
+        "retry": run_commands.retry,
+        "tickets": ticket_commands.list_tickets,
+        "decide": ticket_commands.decide,
+        "signal": ticket_commands.signal,
+        "agents": agent_commands.list_agents,
+        "workers": workload.list_workers,
+        "stats": workload.show_statistics,
+    },
+    "Servers and workers": {
+        "serve": server_commands.serve,
+        "dev": server_commands.develop,
+        "worker": server_commands.worker,
+        "migrate": server_commands.migrate,
+    },
+    "Set up and check": {
+        "init": setup_commands.init,
+        "install": setup_commands.install,
+        "doctor": setup_commands.doctor,
+        "backup": setup_commands.backup,
+        "restore": setup_commands.restore,
+        "settings": setup_commands.settings,
+    },
+}
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="LLM agents as a service.",
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of the server. [default: HOLDFAST_URL, or the local server]",
-        show_default=False,
-    ),
-]
-Key = Annotated[
-    str | None, typer.Option(help="Your API key. [default: HOLDFAST_API_KEY]", show_default=False)
-]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {VERSION}")
+        raise typer.Exit
 
 
-@app.command()
-def serve() -> None:
-    """Serve HTTP, and execute runs unless HOLDFAST_ROLE is `api`."""
-    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
-
-    event_loop.run(partial(serving.serve, event_loop.prepare()))
-
-
-@app.command()
-def worker() -> None:
-    """Execute runs without serving HTTP."""
-    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
-
-    event_loop.run(partial(serving.work, event_loop.prepare()))
-
-
-@app.command()
-def migrate() -> None:
-    """Migrate the database of DATABASE_URL to the schema of this version."""
-    from app.cli.server import event_loop, serving  # noqa: PLC0415  slow, see above
-
-    event_loop.run(partial(serving.migrate, event_loop.prepare()))
-
-
-@app.command()
-def run(
-    prompt: Annotated[str, typer.Argument(help="Message to the agent.")],
-    agent: Annotated[str, typer.Option(help="Id of the agent.")] = "demo",
-    thread: Annotated[str | None, typer.Option(help="Id of the thread to continue.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve all calls without asking.")] = False,
-    url: Url = None,
-    key: Key = None,
-) -> None:
-    """Start a run, show its output, and ask for decisions about its tickets.
-
-    Exit codes: 0 the run succeeded, 1 it failed, 3 a limit stopped it, 4 it was blocked, 5 cancelled, 6 it
-    waits for a decision; 7 the server can't be reached or refused; 130 a second Ctrl-C.
-    """
-    request: dict[str, Any] = {
-        "run_id": new_id(),
-        "agent_id": agent,
-        "messages": [{"role": "user", "content": prompt}],
-    }
-    if thread is not None:
-        request["thread_id"] = thread
-    screen = Output()
-    by_person = partial(ask, screen=screen)
-    with ticket_client(*environment.server_settings(url, key)) as server:
-        answer = approving(by_person) if yes else by_person
-        raise SystemExit(run_interactively(server, screen, request, answer))
-
-
-@app.command()
-def tail(
-    run_id: Run,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
     ] = False,
-    url: Url = None,
-    key: Key = None,
 ) -> None:
-    """Print a run's events from the first one until it is done."""
-    with ticket_client(*environment.server_settings(url, key)) as server:
-        tailing.tail(server, run_id, as_json=as_json)
+    """LLM agents as a service."""
 
 
-@app.command()
-def decide(
-    run_id: Run,
-    ticket: Annotated[
-        str,
-        typer.Argument(metavar="TICKET", help="The id, ticket_id or tool_call_id of the ticket."),
-    ],
-    action: Annotated[Action, typer.Argument()],
-    reason: Annotated[
-        str | None, typer.Option(help="The reason. With reject, the model reads it.")
-    ] = None,
-    arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With edit: the new arguments.")
-    ] = None,
-    result: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With respond: the call's result.")
-    ] = None,
-    url: Url = None,
-    key: Key = None,
-) -> None:
-    """Decide a ticket of a run."""
-    decision: dict[str, Any] = {"ticket_id": ticket, "action": action.value}
-    if reason is not None:
-        decision["reason"] = reason
-    if arguments is not None:
-        decision["arguments"] = _json("--arguments", arguments)
-    if result is not None:
-        decision["result"] = _json("--result", result)
-    with ticket_client(*environment.server_settings(url, key)) as server:
-        answer = server.decide(run_id, decision)
-    for decided in answer["results"]:
-        typer.echo(f"{decided['ticket_id']}: {decided['action']} {decided['status']}")
-    for still_open in answer["open_tickets"]:
-        typer.echo(f"{still_open['ticket_id']}: still open ({still_open['tool_name']})")
+for panel, commands in _COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
 
+_keys = typer.Typer(no_args_is_help=True, help="API keys.")
+_keys.command("new")(setup_commands.create_key)
+_keys.command("hash")(setup_commands.hash_key)
+app.add_typer(_keys, name="keys", rich_help_panel="Set up and check")
 
-@app.command()
-def signal(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the event.")],
-    event_key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the event.")],
-    payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload of the event.")] = "null",
-    id: Annotated[
-        str | None,
-        typer.Option(help="Id of the signal. The same id is delivered once. [default: a new one]"),
-    ] = None,
-    url: Url = None,
-    key: Key = None,
-) -> None:
-    """Send a signal to the tickets that wait for this event."""
-    body = {
-        "id": id or new_id(),
-        "name": name,
-        "key": event_key,
-        "payload": _json("JSON", payload),
-    }
-    with ticket_client(*environment.server_settings(url, key)) as server:
-        sent = server.signal(body)
-    typer.echo(f"{sent['id']}: {sent['status']}")
-    for ticket in sent["tickets"]:
-        typer.echo(f"run {ticket['run_id']}: {ticket['outcome']}")
-
-
-@app.command(name="doctor")
-def run_doctor(url: Url = None, key: Key = None) -> None:
-    """Check settings, agents, models, database and server, and say how to fix problems."""
-    from app.cli import doctor  # noqa: PLC0415  slow, see above
-    from app.cli.server import event_loop  # noqa: PLC0415  slow, see above
-
-    event_loop.run(partial(doctor.run_checks, event_loop.prepare(least_level="error"), url, key))
-
-
-@app.command()
-def settings(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-) -> None:
-    """List all settings with their defaults."""
-    typer.echo(environment.as_markdown() if markdown else environment.as_text())
-
-
-key_commands = typer.Typer(no_args_is_help=True, help="API keys.")
-app.add_typer(key_commands, name="keys")
-
-
-@key_commands.command(name="new")
-def create_key(
-    subject: Annotated[str, typer.Option(help="Subject of the key, as shown in audits.")],
-    scope: Annotated[
-        list[Scope], typer.Option(help="A scope of the key. Repeat the option for several.")
-    ],
-    tenant: Annotated[str, typer.Option(help="Tenant of the key.")] = "default",
-) -> None:
-    """Make a key. Prints the key to stderr and its entry for the keys file to stdout."""
-    keys.new_key(subject, tenant, scope)
-
-
-@key_commands.command(name="hash")
-def hash_key() -> None:
-    """Read a key from stdin and print its SHA-256 for the keys file."""
-    typer.echo(keys.digest(typer.get_text_stream("stdin").read().strip()))
-
-
-def _json(option: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"isn't valid JSON: {error}.", param_hint=option) from None
+_mcp = typer.Typer(no_args_is_help=True, help="MCP servers.")
+_mcp.command("list")(mcp_commands.list_servers)
+_mcp.command("call")(mcp_commands.call)
+app.add_typer(_mcp, name="mcp", rich_help_panel="Set up and check")

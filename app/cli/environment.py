@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from typing import Any
 
 from pydantic import ValidationError
 
 from app.cli.exit_codes import exit_with
+from app.domain.spelling import closest_name
 from app.llm.specs import DEFAULT_ANTHROPIC_MODEL, DEFAULT_OPENAI_MODEL, OPENAI_BASE_URL
 from app.settings import Settings
 
@@ -42,9 +43,11 @@ _OF_MODELS = (
 )
 
 
-def read_settings() -> Settings:
+def read_settings(**options: object) -> Settings:
+    """The settings of the environment, and those that the command line has set."""
+    chosen: dict[str, Any] = {name: one for name, one in options.items() if one is not None}
     try:
-        return Settings()
+        return Settings(**chosen)
     except ValidationError as error:
         exit_with("\nholdfast: ".join(_sentences(error)))
 
@@ -76,7 +79,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
         *(f"{_PREFIX}{name}" for name in _WITHOUT_PREFIX),
     ]
     return [
-        f"{name} isn't a setting{_meant(name, known)}"
+        f"{name} isn't a setting{_suggestion(name, known)}"
         for name in sorted(environ)
         if name.startswith(_PREFIX) and name not in known
     ]
@@ -117,6 +120,6 @@ def _sentences(error: ValidationError) -> list[str]:
     return found
 
 
-def _meant(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def _suggestion(name: str, known: list[str]) -> str:
+    close = closest_name(name, known)
+    return "" if close is None else f"; did you mean {close}?"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from app.domain.errors import AlreadyAnswered, Conflict, Invalid
-from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.idempotency import IdempotencyKey, StoredResponse
 from app.domain.principals import Principal
 from app.storage import idempotency
 from app.storage.postgres.database import Connection
@@ -19,16 +19,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IdempotentCommand(Generic[T]):
-    """A client's key for a command, and the function that makes the stored answer from its result."""
+    """A client's key for a command, and the function that makes the stored response from its result."""
 
     key: IdempotencyKey
-    answer_of: Callable[[T], KeptAnswer]
+    answer_of: Callable[[T], StoredResponse]
 
 
-async def begin_once(
+def once_for(
+    key: IdempotencyKey | None, answer_of: Callable[[T], StoredResponse]
+) -> IdempotentCommand[T] | None:
+    """The idempotent command of a request; None if the request has no key."""
+    return None if key is None else IdempotentCommand(key, answer_of)
+
+
+async def begin_idempotent(
     connection: Connection, principal: Principal, once: IdempotentCommand[Any] | None
 ) -> None:
-    """Lock the key until commit; raises `AlreadyAnswered` with the stored answer if there is one."""
+    """Lock the key until commit; raises `AlreadyAnswered` with the stored response if there is one."""
     if once is None:
         return
     key = once.key
@@ -37,22 +44,22 @@ async def begin_once(
             "idempotency_key_in_flight",
             "A request with this Idempotency-Key is being answered. Send it again in a moment.",
         )
-    kept = await idempotency.find(connection, principal.tenant, principal.subject, key)
-    if kept is None:
+    found = await idempotency.find(connection, principal.tenant, principal.subject, key)
+    if found is None:
         return
-    if kept.fingerprint != key.fingerprint:
+    if found.fingerprint != key.fingerprint:
         raise Invalid(
             "idempotency_key_reused",
             "Another request was sent under this Idempotency-Key. Use a new key for a new request.",
         )
-    raise AlreadyAnswered(kept.answer)
+    raise AlreadyAnswered(found.response)
 
 
-async def keep_answer(
+async def store_response(
     connection: Connection, principal: Principal, once: IdempotentCommand[T] | None, result: T
 ) -> None:
-    """Store the answer, for repetitions within the idempotency retention."""
+    """Store the response, for repetitions within the idempotency retention."""
     if once is not None:
-        await idempotency.keep(
+        await idempotency.store(
             connection, principal.tenant, principal.subject, once.key, once.answer_of(result)
         )

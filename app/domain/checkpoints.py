@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from app.domain.children.background_tasks import NewTask
 from app.domain.events.agent_events import AgentEvent
-from app.domain.events.run_events import PauseRequested, RolledBack
+from app.domain.events.run_events import PauseRequested, RolledBack, RunFinish
+from app.domain.events.run_finish import waiting_for_person
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.pauses import NewPause
@@ -14,6 +15,7 @@ from app.domain.runs.runs import Done, MessageInput, MessageOutput, Running, Usa
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Visibility
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import CallState, CallStatus
+from app.domain.usage.billed_requests import BilledRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Checkpoint:
     """The parent run, which gets a report when this run ends or suspends."""
     pause: NewPause | None = None
     """A plugin's pause, which is written unless the run has a pause request already."""
+    billed: tuple[BilledRequest, ...] = ()
+    """New rows of the usage ledger."""
 
     @property
     def is_progress(self) -> bool:
@@ -89,6 +93,8 @@ class CheckpointSaved:
     """Whether the run's row has a pause request."""
     pause_requested: PauseRequested | None = None
     """The pause request, if this commit wrote it for a plugin."""
+    tickets_below: tuple[Ticket, ...] = ()
+    """Open tickets of runs below, if this commit suspended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,16 @@ class InputOrTasksPending:
     is_paused: bool = False
 
 
+def finish_as_saved(pending: PendingEvent, saved: CheckpointSaved) -> PendingEvent:
+    """The `run_finish` of a suspension with what only its commit knows; other events as they are."""
+    finish = pending.event
+    if not isinstance(finish, RunFinish) or finish.waiting is None:
+        return pending
+    if not (saved.is_paused or saved.tickets_below):
+        return pending
+    return PendingEvent(waiting_for_person(finish, saved.tickets_below), pending.step)
+
+
 CheckpointAnswer: TypeAlias = CheckpointSaved | DecidedConcurrently | InputOrTasksPending
 
 
@@ -125,14 +141,13 @@ def materialize_output(
     input: MessageInput | None,
     previous: MessageOutput,
     step_count: int,
-    input_message_count: int = 0,
 ) -> OutputRanges:
     """The run's output, and `log` with the new messages stamped with run and step.
 
     `log` is the whole log or only its new end; both give the same output, because `previous` is carried
     over. Existing stamps don't change, and internal messages aren't output.
     """
-    start = _output_start(log, run_id, input, input_message_count)
+    start = _output_start(log, run_id, input)
     step_index = step_count - 1 if step_count > 0 else None
     hull = previous.range
     ids = list(previous.message_ids)
@@ -154,15 +169,10 @@ def materialize_output(
     return OutputRanges(MessageOutput(hull, tuple(ids)), tuple(stamped))
 
 
-def _output_start(
-    log: Sequence[LoggedMessage],
-    run_id: RunId,
-    input: MessageInput | None,
-    input_message_count: int,
-) -> int:
+def _output_start(log: Sequence[LoggedMessage], run_id: RunId, input: MessageInput | None) -> int:
     if input is not None and input.range is not None:
         return input.range.to_seq + 1
     for entry in log:
         if entry.message.run_id == run_id:
             return entry.seq
-    return input_message_count + 1
+    return 1

@@ -24,6 +24,7 @@ HoldfastError
 ├── StateError              the state refuses a key, an update or a stored value
 ├── PluginFailed            a plugin's hook raised, or made a request that its phase doesn't accept
 ├── EventTimedOut           the event of `wait_for` did not come in time
+├── OutcomeUnknown          a tool was interrupted, and whether it took effect is unknown
 ├── EventWaitInvalid        a `wait_for` that no signal could answer
 ├── OutputOverflow          a tool shows output faster than it can be saved, and doesn't wait
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
@@ -33,7 +34,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from app.domain.idempotency import KeptAnswer
+from app.domain.idempotency import StoredResponse
 
 
 class HoldfastError(Exception):
@@ -105,7 +106,7 @@ class Unavailable(Refusal):
 class AlreadyAnswered(HoldfastError):
     """A request with this idempotency key took effect before; nothing was changed now."""
 
-    def __init__(self, answer: KeptAnswer) -> None:
+    def __init__(self, answer: StoredResponse) -> None:
         super().__init__(f"answered before, with status {answer.status}")
         self.answer = answer
 
@@ -154,6 +155,32 @@ class DatabaseBusy(DatabaseUnavailable):
 
 class EventTimedOut(HoldfastError):
     """The event that a tool waited for did not come in time. The tool may catch this and continue."""
+
+
+class DecisionRejected(HoldfastError):
+    """A person rejected what a tool asked, or the ticket expired. The tool may catch this and continue.
+
+    Otherwise its call ends with the message, as the model reads it. `decided_by` is None if the ticket expired.
+    """
+
+    def __init__(
+        self, message: str, *, reason: str | None = None, decided_by: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.decided_by = decided_by
+
+
+class QuestionInvalid(HoldfastError):
+    """A tool asks a person in a way that can't work, such as another question each time it runs."""
+
+
+class OutcomeUnknown(HoldfastError):
+    """A tool lost what carries out its call: whether it took effect is unknown. A person is asked."""
+
+
+class FileNotSaved(HoldfastError):
+    """A tool saves a file in a way that can't work. The message says what to do."""
 
 
 class EventWaitInvalid(HoldfastError):

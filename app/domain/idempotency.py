@@ -1,4 +1,4 @@
-"""Idempotency: requests with the same key count as one, with one effect and one answer."""
+"""Idempotency: requests with the same key count as one, with one effect and one response."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class IdempotencyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
-    """The stored answer to the first request."""
+class StoredResponse:
+    """The stored response to the first request."""
 
     status: int
     body: str

@@ -9,11 +9,12 @@ RunId = NewType("RunId", str)
 MessageId = NewType("MessageId", str)
 InputId = NewType("InputId", str)
 TicketKey = NewType("TicketKey", str)
-"""A ticket's id, unique in its tenant. On the wire `ticket_id` is its name within the run."""
+"""A ticket's id, unique in its tenant."""
 RuleId = NewType("RuleId", str)
 CallId = NewType("CallId", str)
 TaskId = NewType("TaskId", str)
 """`TASK_PREFIX` and a UUID, so that a model sees that it is a task."""
+FileId = NewType("FileId", str)
 AgentId = NewType("AgentId", str)
 AgentVersion = NewType("AgentVersion", str)
 WorkerId = NewType("WorkerId", str)

@@ -8,12 +8,41 @@ from typing import Any, TypeAlias, cast
 Json: TypeAlias = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 JsonObject: TypeAlias = Mapping[str, Any]
 
+_FIRST_WITH_EXPONENT = 1e16
+"""From here on Python writes an exponent, and Postgres all digits."""
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
 def compact(value: Any) -> str:
     """The shortest JSON text of a value, as it is sent and stored."""
     return _encoder.encode(value)
+
+
+_sorted_encoder = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=True
+)
+
+
+def compact_sorted(value: Any) -> str:
+    """JSON text with sorted keys: the same bytes before and after Postgres has stored the value."""
+    return _sorted_encoder.encode(value)
+
+
+def with_sorted_keys(value: Any) -> Any:
+    """The value with sorted keys on all levels."""
+    if isinstance(value, Mapping):
+        return {key: with_sorted_keys(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [with_sorted_keys(item) for item in value]
+    return value
+
+
+def float_as_stored(text: str) -> int | float:
+    """A JSON number with a point or an exponent, as it is read back from Postgres."""
+    value = float(text)
+    if value.is_integer() and abs(value) >= _FIRST_WITH_EXPONENT:
+        return int(value)
+    return value or 0.0
 
 
 def canonical(value: Any) -> str:
@@ -26,6 +55,11 @@ def digest(value: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
+def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value. Absent fields are left out of what is stored and sent."""
+    return {key: value for key, value in body.items() if value is not None}
+
+
 def is_unicode(text: str) -> bool:
     """Whether UTF-8 can encode the text: it has no lone surrogates."""
     if text.isascii():
@@ -35,6 +69,11 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def utf8_size(text: str) -> int:
+    """The bytes of a text; a lone surrogate counts as three."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def storable_text(text: str) -> str:

@@ -10,8 +10,12 @@ from app.domain.ids import Tenant
 class Scope(StrEnum):
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
+    RUNS_CONTEXT = "runs:context"
+    """Starts runs with a `context`, which tools trust."""
     DECISIONS_WRITE = "decisions:write"
     SIGNALS_WRITE = "signals:write"
+    USAGE_READ = "usage:read"
+    """Reads the tokens and the cost of all runs."""
     ADMIN = "admin"
 
 

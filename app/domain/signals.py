@@ -138,7 +138,7 @@ class StoredSignal:
     created_at: datetime
     tickets: tuple[SignalTicket, ...] = ()
     """The tickets that waited when the signal was sent."""
-    answer: SignalStatus | None = None
+    response_status: SignalStatus | None = None
     """The status in the sender's response; it stays when a later ticket takes a kept signal."""
 
 

@@ -1,8 +1,10 @@
-"""Slices: one page of a longer list."""
+"""Slices: one page of a longer list, and the request for one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar, overload
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T", covariant=True)
 
@@ -23,3 +25,22 @@ class Slice(Sequence[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         return self.items[index]
+
+
+class Order(StrEnum):
+    ASC = "asc"
+    """The oldest first."""
+    DESC = "desc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    """Which items of a sorted list a page has."""
+
+    order: Order = Order.DESC
+    after: tuple[Any, ...] | None = None
+    """The sort values of the last item of the page before; None for the first page."""
+    created_after: datetime | None = None
+    """Inclusive, while `created_before` is exclusive: adjoining periods have each item once."""
+    created_before: datetime | None = None
+    limit: int = 50

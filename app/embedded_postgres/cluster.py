@@ -145,7 +145,7 @@ class Cluster:
                 f"Processes of a dead Postgres still use {self.data_dir}: "
                 f"end {survivors} and try again."
             )
-        if self._answers():
+        if self._is_listening():
             raise DatabaseUnusable(
                 f"Another Postgres, perhaps in another container, serves {self.data_dir}. "
                 "Stop that one, or choose another HOLDFAST_DATA_DIR."
@@ -177,7 +177,7 @@ class Cluster:
                 return Address(socket_dir, int(port))
         return None
 
-    def _answers(self) -> bool:
+    def _is_listening(self) -> bool:
         """Whether any process listens at the address in the pid file."""
         match self._pid_file():
             case [_, _, _, port, socket_dir, *_]:

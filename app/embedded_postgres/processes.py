@@ -18,11 +18,11 @@ POLL_INTERVAL_SECONDS = 0.02
 
 def postmaster_of(cluster: Path, mark: str) -> psutil.Process | None:
     """The living main process of this cluster's server, if any."""
-    family = _family(cluster, mark)
-    for process, title in family.items():
+    found = _processes_of(cluster, mark)
+    for process, title in found.items():
         with suppress(psutil.NoSuchProcess):
             # A child that was just forked still shows the command line of its parent.
-            if not title.startswith("postgres: ") and process.parent() not in family:
+            if not title.startswith("postgres: ") and process.parent() not in found:
                 return process
     return None
 
@@ -33,7 +33,7 @@ def end_orphans(cluster: Path, mark: str, timeout: float) -> list[int]:
     A long query doesn't notice that the postmaster died. Two servers on one folder would destroy the data, so no
     server may start while such a backend lives. Call only if there is no postmaster.
     """
-    orphans = list(_family(cluster, mark))
+    orphans = list(_processes_of(cluster, mark))
     for process in orphans:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGQUIT)
@@ -55,14 +55,14 @@ def shut_down(postmaster: psutil.Process, timeout: float) -> None:
 def wait_for_exit(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
     """Wait until they have ended or are zombies; returns those that live after the time-out."""
     deadline = time.monotonic() + timeout
-    living = [process for process in processes if _lives(process)]
+    living = [process for process in processes if _is_alive(process)]
     while living and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_SECONDS)
-        living = [process for process in living if _lives(process)]
+        living = [process for process in living if _is_alive(process)]
     return living
 
 
-def _family(cluster: Path, mark: str) -> dict[psutil.Process, str]:
+def _processes_of(cluster: Path, mark: str) -> dict[psutil.Process, str]:
     found = {}
     for process in psutil.process_iter(["name"]):
         if process.info["name"] == "postgres":
@@ -75,7 +75,7 @@ def _family(cluster: Path, mark: str) -> dict[psutil.Process, str]:
     return found
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -112,7 +112,9 @@ def _allow_traversal(user: ServerUser, target: Path) -> None:
         if not info.st_mode & needed:
             mode = stat.S_IMODE(info.st_mode) | needed
             folder.chmod(mode)
-            log.warning("embedded_postgres_opened_folder", folder=str(folder), mode=oct(mode))
+            log.warning(
+                "embedded_postgres_folder_made_accessible", folder=str(folder), mode=oct(mode)
+            )
 
 
 def _make_readable(installation: Path) -> None:

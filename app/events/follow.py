@@ -7,17 +7,20 @@ while waiting.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.clock import sleep
 from app.domain.errors import BadCursor, Gone
 from app.domain.events.agent_events import COMMAND_EVENTS
-from app.domain.events.run_events import RUN_FINISH
+from app.domain.events.run_events import RUN_FINISH, PauseRequested
+from app.domain.events.ticket_events import TicketOpened
+from app.domain.events.tool_call_events import ActivityDelta, ActivitySnapshot
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunStatus
 from app.events.fanout.hub import Hub, Subscription
+from app.events.selection import EventSelection
 from app.events.sse_encoding import Frame, logged_frame
 from app.storage.events import event_log
 from app.storage.events.event_log import EventPage
@@ -26,6 +29,10 @@ from app.storage.runs import runs
 
 PAGE_SIZE = 500
 POLL_INTERVAL_SECONDS = 0.5
+_MAY_END = frozenset({RUN_FINISH, TicketOpened.event_type, PauseRequested.event_type})
+"""Events after which a waiting run may need a decision."""
+_ALL_EVENTS = EventSelection()
+_AT_ANY_MOMENT = COMMAND_EVENTS | {ActivitySnapshot.event_type, ActivityDelta.event_type}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +43,12 @@ class StreamScope:
     thread_id: ThreadId
     run_id: RunId | None = None
     until_done: bool = False
-    """Don't end when the run is suspended, only when it is done."""
+    """Don't end the stream when the run needs a decision, only when it is done."""
 
     def contains(self, frame: Frame) -> bool:
         return self.run_id is None or frame.run_id == self.run_id
 
 
-Filter: TypeAlias = Callable[[Frame], bool]
 FrameBatch: TypeAlias = Sequence[Frame] | None
 """Some frames in order, or None: there were none for one heartbeat interval."""
 
@@ -59,7 +65,7 @@ class Follower:
         after: int,
         caught_up: bool,
         heartbeat: float,
-        wanted: Filter | None,
+        selected: EventSelection,
     ) -> None:
         self._pool = pool
         self._scope = scope
@@ -67,30 +73,42 @@ class Follower:
         self._cursor = after
         self._must_read_log = not caught_up
         self._heartbeat = heartbeat
-        self._wanted = wanted
-        self._saw_finish = False
+        self._selected = selected
+        self._may_end = False
+        """Set by an event after which the run may need a decision. The run's row is read then."""
         self._was_finished = False
-        """The run's row says that the stream ends; the log has to be read once more."""
+        """Set if the run's row shows that the stream ends. The log is then read once more."""
         self._sent_at = asyncio.get_running_loop().time()
+        self._first_page: EventPage | None = None
         subscription.cursor = after
 
+    async def read_first_page(self, snapshot: str) -> bool:
+        """Read the first page ahead, to refuse a cursor that can't be continued before the stream begins.
+
+        Returns whether it has events.
+        """
+        page = await self._page()
+        await _require_continuable(self._pool, self._scope, page, self._cursor, snapshot)
+        self._first_page = page
+        return bool(page.events)
+
     async def frames(self) -> AsyncGenerator[FrameBatch]:
-        """All wanted frames after the cursor, until the scope's last event."""
+        """The selected frames after the cursor, until the scope's last event."""
         while True:
             received = await self._read() if self._must_read_log else await self._listen()
-            shown = received if self._wanted is None else list(filter(self._wanted, received))
+            shown = self._selected.of(received)
             if shown:
                 yield shown
                 self._sent_at = asyncio.get_running_loop().time()
             elif self._until_heartbeat() <= 0:
                 yield None
                 self._sent_at = asyncio.get_running_loop().time()
-            self._saw_finish = self._ends_with_finish(received)
-            if self._saw_finish and not self._must_read_log:
+            self._may_end = self._may_end_after(received)
+            if self._may_end and not self._must_read_log:
                 if self._is_end(received[-1]) if received else self._was_finished:
                     return
                 finished = await self._is_finished()
-                self._saw_finish = finished is not False
+                self._may_end = finished is not False
                 # Its last events may have been committed after the log was read.
                 self._was_finished = finished is True
                 self._must_read_log |= self._was_finished
@@ -101,14 +119,9 @@ class Follower:
     async def _read(self) -> list[Frame]:
         """Read a page of the log. In an outage it is empty: the stream stays open."""
         try:
-            page = await event_log.read_after(
-                self._pool,
-                self._scope.tenant,
-                self._scope.thread_id,
-                self._cursor,
-                run_id=self._scope.run_id,
-                limit=PAGE_SIZE,
-            )
+            page, self._first_page = self._first_page, None
+            if page is None:
+                page = await self._page()
             gap = await _gap(self._pool, self._scope, page, self._cursor)
         except DATABASE_UNAVAILABLE:
             await poll_interval()
@@ -121,6 +134,16 @@ class Follower:
             self._must_read_log = False
             self._advance_to(max(self._cursor, page.head))
         return [logged_frame(self._scope.thread_id, event) for event in page.events]
+
+    async def _page(self) -> EventPage:
+        return await event_log.read_after(
+            self._pool,
+            self._scope.tenant,
+            self._scope.thread_id,
+            self._cursor,
+            run_id=self._scope.run_id,
+            limit=PAGE_SIZE,
+        )
 
     async def _listen(self) -> list[Frame]:
         pushed = await self._subscription.next(self._until_heartbeat())
@@ -149,19 +172,24 @@ class Follower:
         self._cursor = cursor
         self._subscription.cursor = cursor
 
-    def _ends_with_finish(self, received: Sequence[Frame]) -> bool:
-        """Whether the run's last own event is `run_finish`. Commands emit events to a suspended run, too:
-        they don't mean that it was resumed."""
+    def _may_end_after(self, received: Sequence[Frame]) -> bool:
+        """Whether the stream may end after these events.
+
+        Other events of commands and the activities of tasks may come at any moment: they don't mean that a
+        suspended run was resumed.
+        """
         for frame in reversed(received):
-            if frame.event_type not in COMMAND_EVENTS:
-                return frame.event_type == RUN_FINISH
-        return self._saw_finish
+            if frame.event_type in _MAY_END:
+                return True
+            if frame.event_type not in _AT_ANY_MOMENT:
+                return False
+        return self._may_end
 
     def _is_end(self, last: Frame) -> bool:
         return self._scope.run_id is not None and last.ends_its_run
 
     async def _is_finished(self) -> bool | None:
-        """Whether the stream ends after the `run_finish` that was sent; None during an outage."""
+        """Whether the stream ends: the run is done, or needs a decision. None during an outage."""
         if self._scope.run_id is None:
             return False
         try:
@@ -171,7 +199,7 @@ class Follower:
             return None
         if found is None or found.status is RunStatus.DONE:
             return True
-        return found.is_idle and not self._scope.until_done
+        return found.needs_decision and not self._scope.until_done
 
 
 def follow(
@@ -182,9 +210,9 @@ def follow(
     after: int,
     heartbeat: float,
     subscription: Subscription | None = None,
-    wanted: Filter | None = None,
+    selected: EventSelection = _ALL_EVENTS,
 ) -> Follower:
-    """Follow a scope from a cursor on; `wanted` filters its frames.
+    """Follow a scope from a cursor on, and show the selected ones of its events.
 
     With a `subscription` that was opened before the cursor's event was committed, the log is read only if
     events are missing.
@@ -196,13 +224,13 @@ def follow(
         after=after,
         caught_up=subscription is not None,
         heartbeat=heartbeat,
-        wanted=wanted,
+        selected=selected,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Why a cursor can't be continued, and the oldest event that a reader can still get."""
+    """Why the log can't continue from a cursor, and the oldest event that a reader can still get."""
 
     reason: str
     oldest_available: int
@@ -229,6 +257,13 @@ async def check_cursor(pool: RawPool, scope: StreamScope, after: int, snapshot: 
     page = await event_log.read_after(
         pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=1
     )
+    await _require_continuable(pool, scope, page, after, snapshot)
+    return bool(page.events)
+
+
+async def _require_continuable(
+    pool: RawPool, scope: StreamScope, page: EventPage, after: int, snapshot: str
+) -> None:
     if after > page.head:
         gap: _Gap | None = _Gap(
             f"Event {after} doesn't exist; the newest is {page.head}.", page.pruned_to + 1
@@ -243,7 +278,6 @@ async def check_cursor(pool: RawPool, scope: StreamScope, after: int, snapshot: 
             snapshot=snapshot,
             last_event_id=page.head,
         )
-    return bool(page.events)
 
 
 async def first_cursor(pool: RawPool, scope: StreamScope) -> int:
@@ -266,14 +300,36 @@ def parse_cursor(text: str) -> int:
 
 
 async def read_page(
-    pool: RawPool, scope: StreamScope, after: int, limit: int
-) -> tuple[list[Frame], bool]:
-    """The next events, and whether there are more."""
+    pool: RawPool,
+    scope: StreamScope,
+    after: int,
+    limit: int,
+    selected: EventSelection = _ALL_EVENTS,
+) -> tuple[Sequence[Frame], int, bool]:
+    """The next selected events, the cursor after them, and whether there are more."""
     page = await event_log.read_after(
-        pool, scope.tenant, scope.thread_id, after, run_id=scope.run_id, limit=limit
+        pool,
+        scope.tenant,
+        scope.thread_id,
+        after,
+        run_id=scope.run_id,
+        limit=limit,
+        only=selected.only,
+        without=selected.without,
     )
     frames = [logged_frame(scope.thread_id, event) for event in page.events]
-    return frames, page.is_full
+    last = frames[-1].seq if frames else after
+    if selected.is_partial and not page.is_full:
+        # The events up to the head were left out: a client that polls doesn't read them again.
+        last = max(last, page.head)
+    return selected.of(frames), last, page.is_full
+
+
+async def read_one(pool: RawPool, scope: StreamScope, seq: int) -> Frame | None:
+    """The run's event with this number, or the one that it was merged into."""
+    assert scope.run_id is not None
+    found = await event_log.event_at(pool, scope.tenant, scope.thread_id, scope.run_id, seq)
+    return None if found is None else logged_frame(scope.thread_id, found)
 
 
 async def last_cursor(pool: RawPool, scope: StreamScope) -> int:

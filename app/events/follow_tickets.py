@@ -1,7 +1,7 @@
 """Follow a tenant's ticket feed: notices about its tickets, in the order of the feed's numbers.
 
 Notices aren't pushed: the feed is read after a hint, and periodically without one. So a reader gets each
-notice once, from whichever process, and holds no connection in between.
+notice once, no matter which process wrote it, and holds no connection in between.
 """
 
 import asyncio
@@ -20,7 +20,9 @@ from app.domain.events.ticket_events import (
 )
 from app.domain.ids import Tenant
 from app.domain.tickets.decisions import Decision
-from app.domain.tickets.tickets import NoticeKind, TicketFilter, ticket_as_opened, ticket_to_json
+from app.domain.tickets.opening import ticket_as_opened
+from app.domain.tickets.ticket_json import ticket_to_json
+from app.domain.tickets.tickets import NoticeKind, TicketFilter
 from app.domain.timestamps import format_timestamp
 from app.events.fanout.hub import Hub
 from app.events.follow import FrameBatch, poll_interval
@@ -56,7 +58,7 @@ class TicketFollower:
         self._watch = hub.watch_tickets(tenant)
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
-        """All wanted notices after the cursor, without end."""
+        """Yield all wanted notices after the cursor. The stream never ends."""
         clock = asyncio.get_running_loop().time
         sent_at = clock()
         while True:
@@ -140,19 +142,17 @@ def _event_of(notice: Notice) -> TicketEvent:
         case NoticeKind.OPENED:
             return TicketOpened(ticket_to_json(ticket_as_opened(ticket)))
         case NoticeKind.DECIDED:
-            return TicketDecided(ticket.id, ticket.name, *_decision_fields(decision))
+            return TicketDecided(ticket.id, *_decision_fields(decision))
         case NoticeKind.VOTED:
-            return TicketVoted(ticket.id, ticket.name, *_decision_fields(decision))
+            return TicketVoted(ticket.id, *_decision_fields(decision))
         case NoticeKind.REMINDER:
             assert ticket.expires_at is not None
             left = max(0.0, (ticket.expires_at - notice.at).total_seconds())
-            return TicketReminder(
-                ticket.id, ticket.name, format_timestamp(ticket.expires_at), round(left, 3)
-            )
+            return TicketReminder(ticket.id, format_timestamp(ticket.expires_at), round(left, 3))
         case NoticeKind.EXPIRED:
-            return TicketExpired(ticket.id, ticket.name, ticket.terms.on_expiry.value)
+            return TicketExpired(ticket.id, ticket.terms.on_expiry.value)
         case NoticeKind.VOID:
-            return TicketVoid(ticket.id, ticket.name)
+            return TicketVoid(ticket.id)
         case _:
             assert_never(notice.kind)
 

@@ -14,10 +14,16 @@ import structlog
 
 from app import telemetry
 from app.clock import Clock, sleep
-from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved, PendingEvent
+from app.domain.checkpoints import (
+    Checkpoint,
+    CheckpointAnswer,
+    CheckpointSaved,
+    PendingEvent,
+    finish_as_saved,
+)
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.runs.runs import Running
+from app.domain.runs.runs import Running, Waiting
 from app.events.journal import Journal
 from app.events.sse_encoding import EventBatch
 from app.events.transaction import EventTransactions, Publisher
@@ -136,7 +142,7 @@ class GroupCommit:
             await self._flush_dirty()
 
     async def _flush_dirty(self) -> None:
-        journals = [journal for journal in self._dirty.values() if not journal.held]
+        journals = [journal for journal in self._dirty.values() if not journal.flush_blocked]
         self._dirty.clear()
         taken = [(journal, events) for journal in journals if (events := journal.take())]
         if taken:
@@ -250,7 +256,8 @@ class GroupCommit:
         except DATABASE_UNAVAILABLE:
             await sleep(UNAVAILABLE_RETRY_SECONDS)
             written = {
-                i: _in_doubt(seq) for i, seq in (await self._find_committed(saves, at)).items()
+                i: _unknown_outcome(seq)
+                for i, seq in (await self._find_committed(saves, at)).items()
             }
         except Exception as error:  # noqa: BLE001  one bad row must not fail the other runs
             log.warning("checkpoint_group_split", error=repr(error), runs=len(saves))
@@ -276,7 +283,7 @@ class GroupCommit:
                 await sleep(UNAVAILABLE_RETRY_SECONDS)
                 committed = await self._find_committed([save], at)
                 if committed:
-                    self._saved(save, _in_doubt(committed[0]), at)
+                    self._saved(save, _unknown_outcome(committed[0]), at)
                     return
             except OwnershipLost as lost:
                 save.answer_waiters(lost)
@@ -297,7 +304,7 @@ class GroupCommit:
                 return outcome
             if not isinstance(checkpoint.state, Running):
                 await single.release_event_head(transaction.connection, checkpoint)
-            save.published_before = _with_events_of_commit(save.entries, outcome)
+            save.published_before = _with_events_of_commit(save, outcome)
             transaction.emit_encoded(
                 checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.published_before
             )
@@ -331,14 +338,18 @@ class GroupCommit:
         )
 
 
-def _in_doubt(first_seq: int) -> CheckpointWritten:
+def _unknown_outcome(first_seq: int) -> CheckpointWritten:
     """A committed checkpoint whose reply was lost. The run counts as paused, because that isn't known: the
     next step border reads its row."""
     return CheckpointWritten(first_seq, is_paused=True)
 
 
-def _with_events_of_commit(entries: list[EventEntry], saved: CheckpointSaved) -> list[EventEntry]:
-    """Adds the events that only the commit knows. A `run_finish` stays the last event."""
+def _with_events_of_commit(save: _Save, saved: CheckpointSaved) -> list[EventEntry]:
+    """Adds what only the commit knows. A `run_finish` stays the last event."""
+    entries = save.entries
+    if isinstance(save.checkpoint.state, Waiting) and save.checkpoint.pending_events:
+        finish = finish_as_saved(save.checkpoint.pending_events[-1], saved)
+        entries = [*entries[:-1], entry(finish)]
     if saved.rolled_back is not None:
         return [*entries[:-1], entry(PendingEvent(saved.rolled_back, None)), entries[-1]]
     if saved.pause_requested is not None:

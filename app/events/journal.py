@@ -44,7 +44,7 @@ class Journal:
         self._flushed.set()
         self.lost = asyncio.Event()
         """Set once another worker owns the run: later events are dropped."""
-        self.held = False
+        self.flush_blocked = False
         """A checkpoint is about to take the pending events: don't flush them."""
 
     def emit(self, event: AgentEvent, step: int | None) -> None:
@@ -58,7 +58,7 @@ class Journal:
                 return
         self._unsaved.add(BYTES_PER_EVENT)
         pending.append(PendingEvent(event, step))
-        if self.held:
+        if self.flush_blocked:
             return
         if isinstance(event, StepStart):
             self._wake_soon(self)
@@ -76,7 +76,7 @@ class Journal:
 
         A save that was enqueued is always completed: a caller that is cancelled waits for its answer.
         """
-        self.held = True
+        self.flush_blocked = True
         try:
             await self._flushed.wait()
             if self.lost.is_set():
@@ -88,7 +88,7 @@ class Journal:
                 await asyncio.wait({answer})
                 raise
         finally:
-            self.held = False
+            self.flush_blocked = False
             if self._pending:
                 self._wake(self)
 

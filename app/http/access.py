@@ -16,7 +16,9 @@ from app.domain.principals import Principal, Scope
 from app.http.auth import Authenticator
 from app.http.limits.connections import NAMES_HOST_IN_TARGET
 from app.http.openapi import STREAM_TOKEN
-from app.http.senders import Sender
+from app.http.origins.senders import Sender
+from app.http.sessions.cookies import session_values
+from app.http.sessions.signer import SessionSigner
 from app.http.stream_grants import StreamTokenSigner
 
 StreamToken = Annotated[
@@ -45,6 +47,16 @@ class RequireScope:
         principal = await authenticated(request)
         principal.require(self._scope)
         return principal
+
+    async def __call__(self, request: Request) -> Principal:
+        return _authorized(request)
+
+
+class RequireKey:
+    """Requires an API key with any scopes."""
+
+    async def authorize(self, request: Request) -> Principal:
+        return await authenticated(request)
 
     async def __call__(self, request: Request) -> Principal:
         return _authorized(request)
@@ -107,20 +119,31 @@ class AuthorizedRoute(APIRoute):
 
 async def authenticated(request: Request) -> Principal:
     """The principal behind the request's headers."""
+    authenticator, sender = _authenticator(request), sender_of(request)
+    key_id = None
+    if sender.cookies and not sender.authorizations and not authenticator.is_keyless:
+        signer: SessionSigner = request.app.state.session_signer
+        now = request.app.state.ctx.clock.now()
+        values = session_values(sender, authenticator.web_access)
+        key_id = next(filter(None, (signer.key_id(value, now) for value in values)), None)
+    return authenticator.principal(sender, key_id)
+
+
+def sender_of(request: Request) -> Sender:
     headers = request.headers
-    return _authenticator(request).principal(
-        Sender(
-            authorizations=headers.getlist("authorization"),
-            hosts=headers.getlist("host"),
-            origins=headers.getlist("origin"),
-            fetch_sites=headers.getlist("sec-fetch-site"),
-            names_host_in_target=getattr(request.state, NAMES_HOST_IN_TARGET, False),
-        )
+    return Sender(
+        authorizations=headers.getlist("authorization"),
+        hosts=headers.getlist("host"),
+        origins=headers.getlist("origin"),
+        fetch_sites=headers.getlist("sec-fetch-site"),
+        names_host_in_target=getattr(request.state, NAMES_HOST_IN_TARGET, False),
+        cookies=headers.getlist("cookie"),
+        is_read=request.method in ("GET", "HEAD"),
     )
 
 
 def _authenticator(request: Request) -> Authenticator:
-    authenticator: Authenticator = request.app.state.doorkeeper
+    authenticator: Authenticator = request.app.state.authenticator
     return authenticator
 
 
@@ -129,9 +152,12 @@ def _authorized(request: Request) -> Principal:
     return principal
 
 
+HasKey = Annotated[Principal, Depends(RequireKey())]
 MayRead = Annotated[Principal, Depends(RequireScope(Scope.RUNS_READ))]
 MayWrite = Annotated[Principal, Depends(RequireScope(Scope.RUNS_WRITE))]
+MayAdminister = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 MaySignal = Annotated[Principal, Depends(RequireScope(Scope.SIGNALS_WRITE))]
+MayReadUsage = Annotated[Principal, Depends(RequireScope(Scope.USAGE_READ))]
 MayDecide = Annotated[Principal, Depends(RequireScope(Scope.DECISIONS_WRITE))]
 MayFollowRun = Annotated[Principal, Depends(RequireStream(id_in_path="run_id"))]
 MayFollowThread = Annotated[Principal, Depends(RequireStream(id_in_path="thread_id"))]

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from app.domain.errors import ConfigurationError, Unauthenticated
 from app.domain.ids import Tenant
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
-from app.http.senders import Sender, is_loopback, require_local
+from app.http.origins.senders import Sender, is_loopback, require_host, require_local
+from app.http.origins.web_access import WebAccess
 
 _APPROVER_SCOPE = re.compile(r"approve:[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 LOCAL_PRINCIPAL = Principal(DEFAULT_TENANT, "local", frozenset(Scope))
@@ -41,21 +42,30 @@ _Keys = TypeAdapter(list[ApiKey])
 
 
 class Authenticator:
-    """Maps requests to principals. Without any keys, it accepts only programs on this machine, as one
-    local principal."""
+    """Maps requests to principals. Without any keys, all requests have one local principal. Then it accepts
+    only programs on this machine, and the pages and host names that the settings allow."""
 
-    def __init__(self, keys: Mapping[str, Principal]) -> None:
+    def __init__(self, keys: Mapping[str, Principal], web_access: WebAccess) -> None:
         self._keys = keys
+        self._by_id = {_key_id(sha256): principal for sha256, principal in keys.items()}
+        self.web_access = web_access
 
     @property
     def is_keyless(self) -> bool:
         return not self._keys
 
-    def principal(self, sender: Sender) -> Principal:
-        """The principal of a request; raises `Unauthenticated`."""
+    def principal(self, sender: Sender, session_key_id: str | None = None) -> Principal:
+        """The principal of a request; raises `Unauthenticated`.
+
+        `session_key_id` is from the console's session cookie. It counts only without an API key.
+        """
         if self.is_keyless:
-            require_local(sender)
+            require_local(sender, self.web_access)
             return LOCAL_PRINCIPAL
+        if self.web_access.hosts:
+            require_host(sender, self.web_access)
+        if session_key_id is not None and not sender.authorizations:
+            return self._of_session(session_key_id)
         # With several Authorization headers, a proxy may have checked another one.
         authorization = sender.authorizations[0] if len(sender.authorizations) == 1 else ""
         scheme, _, key = authorization.partition(" ")
@@ -63,16 +73,39 @@ class Authenticator:
             raise Unauthenticated(
                 "unauthenticated", "Send your API key as `Authorization: Bearer <key>`."
             )
-        found = self._keys.get(hashlib.sha256(key.strip().encode()).hexdigest())
-        if found is None:
+        return self._keys[self._sha256(key)]
+
+    def key_id(self, key: str) -> str:
+        """The id of an API key, for sessions; raises `Unauthenticated` if the key is unknown."""
+        return _key_id(self._sha256(key))
+
+    def _sha256(self, key: str) -> str:
+        sha256 = hashlib.sha256(key.strip().encode()).hexdigest()
+        if sha256 not in self._keys:
             raise Unauthenticated(
                 "unauthenticated",
                 "This API key is unknown. Check it for typos, or ask for a new one.",
             )
+        return sha256
+
+    def _of_session(self, key_id: str) -> Principal:
+        """The key is looked up on every request, so that removing it ends its sessions."""
+        found = self._by_id.get(key_id)
+        if found is None:
+            raise Unauthenticated(
+                "unauthenticated", "The API key of this session was removed. Sign in with another."
+            )
         return found
 
 
-def load_authenticator(keys_file: Path | None, keys_json: str | None) -> Authenticator:
+def _key_id(sha256: str) -> str:
+    """An id that shows nothing of the key, for session cookies."""
+    return hashlib.sha256(f"key of a session: {sha256}".encode()).hexdigest()[:32]
+
+
+def load_authenticator(
+    keys_file: Path | None, keys_json: str | None, web_access: WebAccess = WebAccess()
+) -> Authenticator:
     """Read the keys of both settings; raises `ConfigurationError` for the first one that is wrong."""
     keys: list[ApiKey] = []
     if keys_file is not None:
@@ -87,7 +120,12 @@ def load_authenticator(keys_file: Path | None, keys_json: str | None) -> Authent
     }
     if len(principals) < len(keys):
         raise ConfigurationError("Two API keys have the same sha256: each key needs its own.")
-    return Authenticator(principals)
+    if web_access.allows_any_origin and not principals:
+        raise ConfigurationError(
+            "HOLDFAST_CORS_ORIGINS is *, which needs API keys. Without them, every page that your browser shows "
+            "could start and approve runs. Name the origins, or set HOLDFAST_API_KEYS_FILE."
+        )
+    return Authenticator(principals, web_access)
 
 
 def require_safe_address(host: str, authenticator: Authenticator) -> None:

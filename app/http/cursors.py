@@ -2,13 +2,13 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from app.domain.errors import BadCursor
 from app.domain.ids import canonical_uuid
-from app.domain.json_values import compact, digest
+from app.domain.json_values import compact, digest, is_unicode
 
 _MAX_NUMBER = 2**63 - 1
 
@@ -61,6 +61,24 @@ def decode_pair(query: Mapping[str, Any], cursor: str | None) -> tuple[int, int]
         ):
             return first, second
     raise _not_a_cursor()
+
+
+def encode_texts(query: Mapping[str, Any], texts: Sequence[str]) -> str:
+    """A cursor of a list that is sorted by some texts."""
+    return _encode(query, {"texts": list(texts)})
+
+
+def decode_texts(
+    query: Mapping[str, Any], cursor: str | None, count: int
+) -> tuple[str, ...] | None:
+    if cursor is None:
+        return None
+    texts = _decode(query, cursor).get("texts")
+    if not isinstance(texts, list) or len(texts) != count:
+        raise _not_a_cursor()
+    if not all(isinstance(each, str) and is_unicode(each) and "\0" not in each for each in texts):
+        raise _not_a_cursor()
+    return tuple(texts)
 
 
 def _encode(query: Mapping[str, Any], position: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 All are `async`, because FastAPI runs other dependencies in a thread pool.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -13,60 +13,34 @@ from app.http.limits.draining import DrainState
 from app.http.limits.long_polls import LongPolls
 from app.http.sse import StreamOptions
 from app.http.stream_grants import StreamTokenSigner
+from app.queries.run_statistics import RunHistory
+from app.queries.workload import Workload
 from app.workers.heartbeat import Heartbeat
 from app.workers.worker import Worker
 
 
-async def _context(request: Request) -> ServiceContext:
-    ctx: ServiceContext = request.app.state.ctx
-    return ctx
+def _part(name: str) -> Any:
+    """A dependency on the part of this name in the application's state."""
 
+    async def part(request: Request) -> Any:
+        return getattr(request.app.state, name)
 
-async def _worker(request: Request) -> Worker | None:
-    worker: Worker | None = request.app.state.worker
-    return worker
-
-
-async def _heartbeat(request: Request) -> Heartbeat:
-    liveness: Heartbeat = request.app.state.liveness
-    return liveness
-
-
-async def _relay(request: Request) -> Relay:
-    relay: Relay = request.app.state.relay
-    return relay
-
-
-async def _stream_token_signer(request: Request) -> StreamTokenSigner:
-    signer: StreamTokenSigner = request.app.state.stream_token_signer
-    return signer
-
-
-async def _stream_options(request: Request) -> StreamOptions:
-    options: StreamOptions = request.app.state.stream_options
-    return options
-
-
-async def _long_polls(request: Request) -> LongPolls:
-    polls: LongPolls = request.app.state.long_polls
-    return polls
-
-
-async def _drain_state(request: Request) -> DrainState:
-    drain_state: DrainState = request.app.state.drain_state
-    return drain_state
+    return Depends(part)
 
 
 async def require_not_draining(request: Request) -> None:
     """Refuses new runs while the server is stopping."""
-    (await _drain_state(request)).refuse_new_work()
+    drain_state: DrainState = request.app.state.drain_state
+    drain_state.refuse_new_work()
 
 
-ContextDep = Annotated[ServiceContext, Depends(_context)]
-WorkerDep = Annotated[Worker | None, Depends(_worker)]
-HeartbeatDep = Annotated[Heartbeat, Depends(_heartbeat)]
-RelayDep = Annotated[Relay, Depends(_relay)]
-DrainStateDep = Annotated[DrainState, Depends(_drain_state)]
-StreamTokenSignerDep = Annotated[StreamTokenSigner, Depends(_stream_token_signer)]
-LongPollsDep = Annotated[LongPolls, Depends(_long_polls)]
-StreamOptionsDep = Annotated[StreamOptions, Depends(_stream_options)]
+ContextDep = Annotated[ServiceContext, _part("ctx")]
+WorkerDep = Annotated[Worker | None, _part("worker")]
+HeartbeatDep = Annotated[Heartbeat, _part("heartbeat")]
+RelayDep = Annotated[Relay, _part("relay")]
+DrainStateDep = Annotated[DrainState, _part("drain_state")]
+StreamTokenSignerDep = Annotated[StreamTokenSigner, _part("stream_token_signer")]
+LongPollsDep = Annotated[LongPolls, _part("long_polls")]
+WorkloadDep = Annotated[Workload, _part("workload")]
+RunHistoryDep = Annotated[RunHistory, _part("run_history")]
+StreamOptionsDep = Annotated[StreamOptions, _part("stream_options")]

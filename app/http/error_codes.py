@@ -14,6 +14,8 @@ CODES: Mapping[str, tuple[int, str]] = {
     "cursor_mismatch": (400, "the cursor belongs to a query with other filters"),
     "body_too_large": (413, "the body is too large"),
     "message_too_large": (413, "a message is too large"),
+    "file_empty": (422, "the file has no bytes"),
+    "media_type_mismatch": (422, "the bytes aren't of the declared media type or part type"),
     "unsupported_media_type": (415, "the Content-Type isn't JSON, or the body is compressed"),
     "invalid_request": (422, "a field or parameter is wrong, missing or unknown"),
     "schema_unsupported": (422, "the JSON Schema uses something that isn't supported in requests"),
@@ -24,27 +26,34 @@ CODES: Mapping[str, tuple[int, str]] = {
     "stream_token_expired": (401, "the stream token has expired"),
     "scope_missing": (403, "the API key lacks the scope that this operation needs"),
     "stream_token_elsewhere": (403, "the stream token is for another stream"),
-    "host_not_allowed": (403, "a server without API keys takes only requests to a local host name"),
-    "origin_not_allowed": (403, "a server without API keys takes no requests from web pages"),
+    "host_not_allowed": (403, "the server isn't reached by this host name"),
+    "origin_not_allowed": (403, "the server takes no requests from pages of this origin"),
     "approver_not_allowed": (403, "the ticket's approver rules don't let this subject decide it"),
     # --- not found, or not usable ---
     "agent_not_found": (404, "no such agent"),
     "run_not_found": (404, "no such run"),
     "thread_not_found": (404, "no such thread"),
     "ticket_not_found": (404, "no such ticket"),
+    "event_not_found": (404, "the run has no such event"),
     "task_not_found": (404, "the run has no such task"),
+    "mcp_server_not_found": (404, "the agents file has no such MCP server"),
+    "message_not_found": (404, "the thread's log has no such message"),
     "input_not_found": (404, "the thread has no such input"),
     "rule_not_found": (404, "no such rule"),
+    "file_not_found": (404, "no such file"),
     "agent_required": (422, "the request names no agent, and the thread has none yet"),
     "frontend_tool_taken": (422, "the agent already has a tool with this name"),
+    "tool_not_found": (422, "the agent has no tool of this name"),
     "answer_without_text": (422, "the run waits for a text answer, and the message has no text"),
     "backend_unsupported": (
         422,
         "the agent's backend doesn't support what is asked; `features` lists it",
     ),
+    "price_unknown": (422, "the run has a limit of its cost, and `models` have no known price"),
     "message_empty": (422, "a message has no content"),
     "seq_beyond_log": (422, "the thread's log has no message with this seq"),
     # --- conflicts with the current state ---
+    "mcp_tool_changed": (409, "an MCP server says something else about a tool by now"),
     "idempotency_key_in_flight": (
         409,
         "a request with this Idempotency-Key is still being processed",
@@ -54,6 +63,8 @@ CODES: Mapping[str, tuple[int, str]] = {
     "thread_exists": (409, "a thread with this id exists"),
     "has_active_run": (409, "a run occupies the thread"),
     "has_children": (409, "other threads have this one as their parent"),
+    "message_id_conflict": (409, "the thread has another message with this id"),
+    "not_replaceable": (409, "the run or message was rolled back, or no run of the thread has it"),
     "run_id_conflict": (409, "another request used this run id"),
     "run_finished": (409, "the run has ended"),
     "run_not_finished": (409, "the run hasn't ended"),
@@ -62,7 +73,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "run_not_waiting": (409, "the run isn't waiting"),
     "decisions_needed": (409, "the run waits for decisions, and a message can't replace them"),
     "not_steerable": (409, "the run is being cancelled and reads no more messages"),
-    "not_retryable": (409, "the run succeeded, or isn't the latest of its thread"),
+    "not_retryable": (409, "the run succeeded, isn't the latest of its thread, or has no messages"),
     "already_consumed": (409, "the run has already read the message"),
     "input_retracted": (409, "the run ended without reading the message"),
     "cursor_expired": (410, "events after the cursor are no longer kept; read `snapshot` instead"),
@@ -75,6 +86,7 @@ CODES: Mapping[str, tuple[int, str]] = {
         410,
         "the ticket needs no decision any more: its run ended or got the answer elsewhere",
     ),
+    "tickets_of_several_runs": (422, "the batch has tickets of several runs"),
     "ticket_repeated": (422, "the batch has two decisions for one ticket"),
     "decision_id_conflict": (409, "this decision id was used for another decision"),
     "already_voted": (409, "this subject has already voted on the ticket"),
@@ -96,14 +108,31 @@ CODES: Mapping[str, tuple[int, str]] = {
     "database_unavailable": (503, "the database is unavailable; try again in a moment"),
 }
 
-WITHOUT_DATABASE = frozenset({"/v1/agents", "/v1/agents/{agent_id}"})
+CODES_BEFORE_ROUTES: Mapping[str, tuple[int, str]] = {
+    "malformed_request": (400, "the request isn't valid HTTP"),
+    "not_found": (404, "the address doesn't exist"),
+    "method_not_allowed": (405, "the address doesn't support this method"),
+    "request_timeout": (408, "the request didn't arrive completely in time"),
+    "headers_too_large": (431, "the address and the headers are too large"),
+    "http_error": (400, "the request can't be served"),
+    "console_needs_https": (403, "the console takes no API key over an unencrypted connection"),
+    "console_session_refused": (403, "only the console's own pages sign in and out"),
+    "internal_error": (500, "a defect of Holdfast"),
+}
+"""What a request may get outside of the operations of the OpenAPI document, or from a defect."""
+
+WITHOUT_DATABASE = frozenset(
+    {"/v1/agents", "/v1/agents/{agent_id}", "/v1/changes", "/v1/me", "/v1/tools"}
+)
 """Routes that use no database. They work during an outage and while the server stops."""
+
+WITHOUT_SCOPE = frozenset({"/v1/me"})
+"""Routes that need an API key and none of its scopes."""
 
 _CODES = "x-codes"
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 _OF_EVERY_ROUTE = (
     "unauthenticated",
-    "scope_missing",
     "host_not_allowed",
     "origin_not_allowed",
     "invalid_request",
@@ -147,14 +176,19 @@ def _common_codes(path: str, method: str, operation: Mapping[str, Any]) -> Itera
     """The error codes of every operation with this method, path and parameters."""
     named = {parameter["name"] for parameter in operation.get("parameters", ())}
     yield from _OF_EVERY_ROUTE
+    if path not in WITHOUT_SCOPE:
+        yield "scope_missing"
     if path not in WITHOUT_DATABASE:
         yield from _OF_DATABASE_ROUTES
-    if "requestBody" in operation:
+    if "application/json" in operation.get("requestBody", {}).get("content", {}):
         yield "malformed_body"
     if method != "get":
         yield from _OF_WRITE_ROUTES
         if "Idempotency-Key" not in named:
             yield "idempotency_key_unsupported"
+    if "Last-Event-ID" in named:
+        # The cursor of events is an id, which belongs to no query.
+        named -= {"cursor"}
     for name in named & _OF_PARAMETERS.keys():
         yield from _OF_PARAMETERS[name]
 

@@ -17,7 +17,11 @@ from app.clock import new_id
 from app.domain import errors
 from app.domain.errors import UnavailableReason
 from app.domain.json_values import compact, storable
+from app.domain.spelling import closest_name
 from app.domain.timestamps import format_timestamp
+from app.http.error_help.body_fields import known_fields
+from app.http.error_help.pages import type_of
+from app.http.request_log import record_of
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from app.storage.postgres.errors import reason_of
 
@@ -38,14 +42,15 @@ STATUS: Mapping[type[errors.Refusal], int] = {
     errors.TooMany: 429,
     errors.Unavailable: 503,
 }
-_RETRYABLE = frozenset({429, 503})
+_RETRYABLE = frozenset({408, 429, 503})
 _RETRY_AFTER = {429: "5", 503: "1"}
-_TITLES = {
+TITLES = {
     400: "Bad request",
     401: "Not authenticated",
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     410: "Gone",
     412: "Precondition failed",
@@ -53,6 +58,7 @@ _TITLES = {
     415: "Unsupported media type",
     422: "Invalid request",
     429: "Too many requests",
+    431: "Request header fields too large",
     500: "Internal error",
     503: "Unavailable",
 }
@@ -65,6 +71,8 @@ _FRAMEWORK_ERRORS = {
     ),
 }
 _MAX_ERRORS = 20
+_MAX_SUGGESTIONS = 5
+"""Each takes about as long as validating a small request."""
 _MAX_INSTANCE_LENGTH = 500
 _BUSY = frozenset({UnavailableReason.BUSY, UnavailableReason.TOO_MANY_CONNECTIONS})
 _LASTING = frozenset(
@@ -90,28 +98,54 @@ def problem(
     facts: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An error response. `error` repeats `detail` for clients that expect that field."""
-    trace_id = new_id()
-    body = {
-        "type": f"https://holdfast.invalid/problems/{code}",
-        "title": _TITLES.get(status, "Error"),
-        "status": status,
-        "detail": detail,
-        "instance": quote(request.url.path[:_MAX_INSTANCE_LENGTH], safe="/:"),
-        "code": code,
-        "trace_id": trace_id,
-        "retryable": status in _RETRYABLE,
-        "error": detail,
-        **{key: _plain(value) for key, value in (facts or {}).items()},
-    }
+    """An error response."""
+    record = record_of(request.scope)
+    if record is not None:
+        record.code = code
+    body = _document(request, status, code, detail, facts or {})
     more = {"Retry-After": _RETRY_AFTER[status]} if status in _RETRY_AFTER else {}
-    log.info("request_refused", status=status, code=code, trace_id=trace_id, path=request.url.path)
     return Response(
         compact(storable(body)),
         status_code=status,
         media_type=PROBLEM,
         headers={**more, **(headers or {})},
     )
+
+
+def _document(
+    request: Request, status: int, code: str, detail: str, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    record = record_of(request.scope)
+    trace_id = new_id() if record is None else record.request_id
+    instance = quote(request.url.path[:_MAX_INSTANCE_LENGTH], safe="/:")
+    return {
+        **problem_document(status, code, detail, instance, trace_id),
+        **{key: _plain(value) for key, value in facts.items()},
+    }
+
+
+def document_of(request: Request, error: Exception) -> dict[str, Any]:
+    """The error of one part of a request whose other parts may succeed."""
+    if isinstance(error, errors.Refusal):
+        return _document(request, _status_of(error), error.code, error.detail, error.facts)
+    reason = reason_of(error)
+    return _document(request, 503, *_unavailable(reason), {"reason": reason.value})
+
+
+def problem_document(
+    status: int, code: str, detail: str, instance: str, trace_id: str
+) -> dict[str, Any]:
+    """The members that every error has."""
+    return {
+        "type": type_of(code),
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+        "code": code,
+        "trace_id": trace_id,
+        "retryable": status in _RETRYABLE,
+    }
 
 
 def install(app: FastAPI) -> None:
@@ -126,9 +160,13 @@ def install(app: FastAPI) -> None:
 
 def refusal(request: Request, error: errors.Refusal) -> Response:
     """The error response for a refusal."""
-    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    status = _status_of(error)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return problem(request, status, error.code, error.detail, error.facts, headers)
+
+
+def _status_of(error: errors.Refusal) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -150,8 +188,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
             "This request needs a JSON body. Send it with Content-Type: application/json.",
         )
     places = [
-        {"at": ".".join(str(part)[:100] for part in one["loc"]), "problem": _sentence(one)[:300]}
-        for one in found[:_MAX_ERRORS]
+        {
+            "at": ".".join(str(part)[:100] for part in one["loc"]),
+            "problem": _sentence(request, one, may_suggest=index < _MAX_SUGGESTIONS)[:300],
+        }
+        for index, one in enumerate(found[:_MAX_ERRORS])
     ]
     detail = "; ".join(f"{place['at']}: {place['problem']}" for place in places[:3])
     is_schema = all(one["type"] == "schema_unsupported" for one in found)
@@ -159,9 +200,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return problem(request, 422, code, detail, {"errors": places})
 
 
-def _sentence(error: Mapping[str, Any]) -> str:
+def _sentence(request: Request, error: Mapping[str, Any], *, may_suggest: bool) -> str:
     if error["type"] == "extra_forbidden":
-        return "unknown field; check its spelling, or remove it"
+        place = tuple(error["loc"])
+        meant = closest_name(str(place[-1]), known_fields(request, place)) if may_suggest else None
+        remedy = "check its spelling, or remove it" if meant is None else f"did you mean {meant}?"
+        return f"unknown field; {remedy}"
     text: str = error["msg"]
     return text.removeprefix("Value error, ")
 
@@ -186,21 +230,25 @@ def _methods(request: Request) -> str:
 async def _database_unavailable(request: Request, error: Exception) -> Response:
     """The request may have taken effect. With an Idempotency-Key or a run id it is safe to repeat."""
     reason = reason_of(error)
-    if reason in _BUSY:
-        code, detail = "overloaded", "The server is busy. Try again in a moment."
-    else:
-        code, detail = "database_unavailable", _UNAVAILABLE.get(reason, _NO_RESPONSE)
+    code, detail = _unavailable(reason)
     headers = {"Retry-After": "5"} if reason in _LASTING else None
     return problem(request, 503, code, detail, {"reason": reason.value}, headers)
 
 
+def _unavailable(reason: UnavailableReason) -> tuple[str, str]:
+    if reason in _BUSY:
+        return "overloaded", "The server is busy. Try again in a moment."
+    return "database_unavailable", _UNAVAILABLE.get(reason, _NO_RESPONSE)
+
+
 async def _internal_error(request: Request, error: Exception) -> Response:
-    log.error("request_failed", exc_info=error)
+    record = record_of(request.scope)
+    log.error("request_failed", request_id=record and record.request_id, exc_info=error)
     return problem(
         request,
         500,
         "internal_error",
-        "An internal error occurred. Search the server's log for the trace_id.",
+        "An internal error occurred. Search the server's log for this trace_id, which is `request_id` there.",
     )
 
 

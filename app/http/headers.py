@@ -9,12 +9,9 @@ from fastapi import Request, Response
 
 from app.domain.errors import Invalid, Unreadable, UnsupportedMedia
 from app.http.idempotency_key import keeps_keys
+from app.http.request_log import given_request_id
 
-MAX_WAIT_SECONDS = 60
-
-_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)", re.IGNORECASE)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_REQUEST_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,198}[\x21-\x7e])?")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _QUALITY = re.compile(r";\s*q\s*=\s*([\d.]+)\s*$", re.IGNORECASE)
 _WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -22,15 +19,9 @@ _WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 def wants_event_stream(request: Request) -> bool:
     """Whether `Accept` names `text/event-stream` and doesn't prefer JSON."""
-    qualities = _qualities(",".join(request.headers.getlist("accept")))
-    stream = qualities.get("text/event-stream", 0.0)
-    return stream > 0 and stream >= qualities.get("application/json", 0.0)
-
-
-def preferred_wait(request: Request) -> int | None:
-    """The seconds of `Prefer: wait=N`, at most `MAX_WAIT_SECONDS`."""
-    found = _WAIT.search(",".join(request.headers.getlist("prefer")))
-    return None if found is None else min(int(found[1][:9]), MAX_WAIT_SECONDS)
+    accepted = qualities(",".join(request.headers.getlist("accept")))
+    stream = accepted.get("text/event-stream", 0.0)
+    return stream > 0 and stream >= accepted.get("application/json", 0.0)
 
 
 def traceparent(request: Request) -> str | None:
@@ -40,10 +31,8 @@ def traceparent(request: Request) -> str | None:
 
 
 def transport_request_id(request: Request) -> str | None:
-    """The caller's X-Request-Id, for the run's record. An id that isn't 1 to 200 printable ASCII
-    characters is ignored, because a proxy may have set it."""
-    given = request.headers.get("x-request-id", "").strip()
-    return given if _REQUEST_ID.fullmatch(given) else None
+    """The caller's X-Request-Id, for the run's record."""
+    return given_request_id(request.scope)
 
 
 def tagged(request: Request, body: bytes) -> Response:
@@ -105,14 +94,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _qualities(accept: str) -> dict[str, float]:
-    """The quality of each media range, from 0 to 1."""
-    qualities: dict[str, float] = {}
+def qualities(accept: str) -> dict[str, float]:
+    """The quality of each media range or encoding in lower case, from 0 to 1."""
+    found_qualities: dict[str, float] = {}
     for one in accept.split(","):
         found = _QUALITY.search(one)
         try:
             quality = 1.0 if found is None else float(found[1])
         except ValueError:
             quality = 0.0
-        qualities[one.partition(";")[0].strip().lower()] = quality
-    return qualities
+        found_qualities[one.partition(";")[0].strip().lower()] = quality
+    return found_qualities

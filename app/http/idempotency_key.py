@@ -4,6 +4,7 @@ import json
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from app.domain.errors import AlreadyAnswered, Invalid
@@ -12,7 +13,7 @@ from app.domain.json_values import digest
 
 REPLAYED_HEADER = {"Idempotency-Replayed": "true"}
 
-_PARAMETERS_WITHOUT_EFFECT = frozenset({"wait"})
+_PARAMETERS_WITHOUT_EFFECT = frozenset({"follow", "wait"})
 
 
 async def _key(
@@ -43,9 +44,11 @@ KeyDep = Annotated[IdempotencyKey | None, Depends(_key)]
 def keeps_keys(request: Request) -> bool:
     """Whether the route supports Idempotency-Key."""
     route = request.scope.get("route")
-    return isinstance(route, APIRoute) and any(
-        dependency.call is _key for dependency in route.dependant.dependencies
-    )
+    return isinstance(route, APIRoute) and _reads_key(route.dependant)
+
+
+def _reads_key(dependant: Dependant) -> bool:
+    return any(each.call is _key or _reads_key(each) for each in dependant.dependencies)
 
 
 async def _fingerprint(request: Request) -> str:

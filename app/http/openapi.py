@@ -1,5 +1,6 @@
 """What the framework doesn't write into the OpenAPI document: security, operation ids, names."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -58,13 +59,17 @@ def declare_descriptions(document: dict[str, Any], descriptions: Mapping[str, st
 
 
 def _properties(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for schema, body in document["components"]["schemas"].items():
-        for name, described in body.get("properties", {}).items():
-            yield schema, name, described
+    yield from _schema_properties(document)
     for operations in document["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
                 yield "", parameter["name"], parameter
+
+
+def _schema_properties(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for schema, body in document["components"]["schemas"].items():
+        for name, described in body.get("properties", {}).items():
+            yield schema, name, described
 
 
 def rename_schemas(document: dict[str, Any]) -> None:
@@ -80,6 +85,51 @@ def rename_schemas(document: dict[str, Any]) -> None:
     _rename_references(
         document, {f"{_REFERENCE}{old}": f"{_REFERENCE}{new}" for old, new in renamed.items()}
     )
+
+
+def simplify_properties(document: dict[str, Any]) -> None:
+    """Write properties so that generators of clients make plain types of them.
+
+    An enumeration is a schema of its own, because generators would number inline ones. A nullable
+    type is a list of types, because generators would make a class of `anyOf`. A default is in the
+    description, because generators would require a field that has `default`.
+    """
+    schemas = document["components"]["schemas"]
+    names = {frozenset(body["enum"]): name for name, body in schemas.items() if "enum" in body}
+    for schema, name, described in list(_schema_properties(document)):
+        title = schema.removesuffix("Request") + "".join(map(str.capitalize, name.split("_")))
+        _refer_to_enums(described, title, names, schemas)
+        _flatten_null(described)
+        _describe_default(described)
+
+
+def _refer_to_enums(
+    described: dict[str, Any],
+    title: str,
+    names: dict[frozenset[str], str],
+    schemas: dict[str, Any],
+) -> None:
+    """Replace an inline enumeration by a reference. The values decide which schema it is."""
+    for one in (described, *described.get("anyOf", ())):
+        if len(one.get("enum", ())) > 1:
+            values = {"type": one.pop("type"), "enum": one.pop("enum")}
+            name = names.setdefault(frozenset(values["enum"]), title)
+            schemas.setdefault(name, {"title": name, **values})
+            one["$ref"] = f"{_REFERENCE}{name}"
+
+
+def _flatten_null(described: dict[str, Any]) -> None:
+    match described.get("anyOf"):
+        case [{"type": str(kind)} as one, {"type": "null"}] if "const" not in one:
+            del described["anyOf"]
+            described.update(one)
+            described["type"] = [kind, "null"]
+
+
+def _describe_default(described: dict[str, Any]) -> None:
+    default = described.pop("default", None)
+    if default not in (None, "", [], {}):
+        described["description"] += f" Default: `{json.dumps(default).strip(chr(34))}`."
 
 
 _REFERENCE = "#/components/schemas/"

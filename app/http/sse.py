@@ -5,10 +5,10 @@ reconnect with their last id. A stream whose client reads nothing is cut off too
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 import structlog
 from sse_starlette import EventSourceResponse
@@ -23,6 +23,14 @@ RECONNECT_MILLISECONDS = b"retry: 2000\n\n"
 HEARTBEAT_COMMENT = b": heartbeat\n\n"
 
 log = structlog.get_logger(__name__)
+
+
+def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether these are the headers of an SSE response."""
+    return any(
+        name == b"content-type" and value.startswith(b"text/event-stream")
+        for name, value in headers
+    )
 
 
 @dataclass(slots=True)
@@ -61,9 +69,10 @@ class EventStream(EventSourceResponse):
         options: StreamOptions,
         *,
         named: bool = False,
+        of_one_run: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._chunks = _chunks(follower, named)
+        self._chunks = _chunks(follower, named, of_one_run)
         super().__init__(
             self._chunks,
             headers={"Cache-Control": "no-cache, no-transform", **(headers or {})},
@@ -72,13 +81,19 @@ class EventStream(EventSourceResponse):
         self._follower = follower
         self._options = options
         self._timeout = asyncio.timeout(None)
+        self._path = ""
 
     def cut(self) -> None:
         """Cut the stream off without a clean end."""
         if not self._timeout.expired():
             self._timeout.reschedule(0)
 
+    def _cut_unread(self) -> None:
+        log.info("stream_cut", path=self._path, reason="the client reads nothing")
+        self.cut()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._path = scope["path"]
         self._options.open_streams.add(self)
         if self._options.is_cutting:
             # An EventSource reconnects after a cut stream, and gives up after an error status.
@@ -86,7 +101,7 @@ class EventStream(EventSourceResponse):
         try:
             async with self._timeout, asyncio.TaskGroup() as tasks:
                 watch = tasks.create_task(self._watch(receive))
-                await self._send_all(send, scope["path"])
+                await self._send_all(send)
                 watch.cancel()
         except TimeoutError:
             return
@@ -102,41 +117,81 @@ class EventStream(EventSourceResponse):
             pass
         self.cut()
 
-    async def _send_all(self, send: Send, path: str) -> None:
+    async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._chunks) as chunks:
-            try:
-                async for chunk in chunks:
-                    if not await self._send_chunk(send, chunk):
-                        log.info("stream_cut", path=path, reason="the client reads nothing")
-                        return
-            except Gone as gap:
-                # The client reconnects with its last id and gets the status 410.
-                log.info("stream_cut", path=path, reason=gap.detail)
-                return
+        with StalledSends(self._options.send_timeout, self._cut_unread) as sends:
+            async with aclosing(self._chunks) as chunks:
+                try:
+                    async for chunk in chunks:
+                        sends.begin()
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                        sends.end()
+                except Gone as gap:
+                    # The client reconnects with its last id and gets the status 410.
+                    log.info("stream_cut", path=self._path, reason=gap.detail)
+                    return
         await send({"type": "http.response.body", "body": b""})
 
-    async def _send_chunk(self, send: Send, chunk: bytes) -> bool:
-        try:
-            async with asyncio.timeout(self.send_timeout):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except TimeoutError:
-            return False
-        return True
+
+class StalledSends:
+    """A block of sends. `stalled` is called when one of them has waited for `seconds`.
+
+    One timer serves all of them. It is moved only when it fires.
+    """
+
+    def __init__(self, seconds: float, stalled: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._stalled = stalled
+        self._loop = asyncio.get_running_loop()
+        self._began_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """A send begins."""
+        self._began_at = self._loop.time()
+
+    def end(self) -> None:
+        self._began_at = None
+
+    def __enter__(self) -> Self:
+        self._timer = self._loop.call_later(self._seconds, self._check)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        deadline = (now if self._began_at is None else self._began_at) + self._seconds
+        if deadline <= now:
+            self._timer = None
+            self._stalled()
+        else:
+            self._timer = self._loop.call_at(deadline, self._check)
 
 
-async def _chunks(follower: Source, named: bool) -> AsyncGenerator[bytes]:
-    """One chunk per batch of frames, and a comment for each heartbeat."""
+async def _chunks(follower: Source, named: bool, of_one_run: bool) -> AsyncGenerator[bytes]:
+    """One chunk per batch of frames, and a comment for each heartbeat.
+
+    On the stream of one run only the first frame has the whole envelope.
+    """
+    is_short = False
     with telemetry.streams_open.track_inprogress():
         yield RECONNECT_MILLISECONDS
         async with aclosing(follower.frames()) as batches:
             async for frames in batches:
-                yield HEARTBEAT_COMMENT if frames is None else _bytes_of(frames, named)
+                if frames is None:
+                    yield HEARTBEAT_COMMENT
+                    continue
+                encoded = [frame.short if of_one_run else frame.whole for frame in frames]
+                if not is_short:
+                    encoded[0], is_short = frames[0].whole, True
+                yield b"".join(_named(frames, encoded) if named else encoded)
 
 
-def _bytes_of(frames: Sequence[Frame], named: bool) -> bytes:
-    if not named:
-        return b"".join([frame.data for frame in frames])
-    return b"".join(
-        [b"event: " + frame.event_type.encode() + b"\n" + frame.data for frame in frames]
-    )
+def _named(frames: Sequence[Frame], encoded: Sequence[bytes]) -> list[bytes]:
+    return [
+        b"event: %s\n%s" % (frame.event_type.encode(), data)
+        for frame, data in zip(frames, encoded, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""A circuit breaker: a model that only fails is left alone for a while, then tried by one request.
+"""A circuit breaker: a model that keeps failing gets no requests for a while, then one request tests it.
 
     Closed ──5 failures in a row──► Open ──30 s──► Probing ──an answer begins──► Closed, on probation
                                       ▲               │                              │
@@ -18,21 +18,21 @@ COOL_DOWN_SECONDS = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Requests pass. `failures` are those since the last whole answer."""
+    """Requests pass. `failures` counts the failures since the last complete answer."""
 
     failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Nothing passes before `until`."""
+    """Requests are refused until `until`."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """One request is finding out; no other passes."""
+    """One request tests the model; the others are refused."""
 
 
 State: TypeAlias = Closed | Open | Probing
@@ -40,7 +40,7 @@ HEALTHY = Closed()
 
 
 def request_allowed(state: State, now: datetime) -> State | None:
-    """The state once a request has passed, or None when it may not."""
+    """Return the state after a request has passed, or None if the request is refused."""
     match state:
         case Closed():
             return state
@@ -52,8 +52,8 @@ def request_allowed(state: State, now: datetime) -> State | None:
             assert_never(state)
 
 
-def asked_again_in(state: State, now: datetime) -> timedelta:
-    """How long until another request may pass. While one is finding out, as if it were to fail."""
+def time_until_retry(state: State, now: datetime) -> timedelta:
+    """Return the time until another request may pass. While a probe is open, assumes that it fails."""
     match state:
         case Closed():
             return timedelta()
@@ -70,7 +70,7 @@ def answer_started(state: State) -> State:
 
 
 def record_success(state: State) -> State:
-    """A whole answer. One that was asked for before the breaker opened doesn't close it."""
+    """Record a complete answer. A request that began before the breaker opened doesn't close it."""
     return HEALTHY if isinstance(state, Closed) else state
 
 
@@ -88,5 +88,5 @@ def record_failure(state: State, now: datetime) -> State:
 
 
 def probe_abandoned(state: State, now: datetime) -> State:
-    """The probing request was given up before it found out: the next one probes."""
+    """The probing request ended without a result. The next request becomes the probe."""
     return Open(now) if isinstance(state, Probing) else state

@@ -1,8 +1,9 @@
-"""Language models by the names that agents use: built on first use, closed together."""
+"""Language models by the names that agents use. They are built on first use and closed together."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import httpx2
@@ -10,30 +11,43 @@ import httpx2
 from app.domain.errors import ConfigurationError
 from app.llm.http.client import streaming_client
 from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
+from app.llm.prices.model_prices import prices_of
+from app.llm.prices.public_prices import PublicPrices
 from app.llm.scripted.model import ScriptedModel
 from app.llm.scripted.scripts import SCRIPTS
-from app.llm.specs import OPENAI_BASE_URL, OWN_WIRE, SCRIPTED, ModelSpec
+from app.llm.specs import OPENAI_BASE_URL, OPENAI_COMPATIBLE, SCRIPTED, ModelSpec
 from app.llm.with_breaker import Breakers, ModelWithBreaker
-from app.runtime.ports import LanguageModel
+from app.runtime.ports.models import LanguageModel
+from app.runtime.ports.prices import NO_PRICES, Prices
 
 _KEYS_IN_ENVIRONMENT: Mapping[str, Sequence[str]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "openai-responses": ("OPENAI_API_KEY",),
 }
-KEY_VARIABLES = ("OPENAI_API_KEY", *(key for keys in _KEYS_IN_ENVIRONMENT.values() for key in keys))
-"""The variables with the providers' keys when a model names none."""
+KEY_VARIABLES = tuple(
+    dict.fromkeys(
+        ["OPENAI_API_KEY", *(key for keys in _KEYS_IN_ENVIRONMENT.values() for key in keys)]
+    )
+)
+"""The environment variables of the providers' keys, for models that name none."""
 _ANY_PROVIDER = "pydantic-ai"
+_OPTIONAL_PACKAGES: Mapping[str, tuple[str, str]] = {
+    "anthropic": ("anthropic", "anthropic"),
+    "google": ("google", "google.genai"),
+}
+"""Of providers: Holdfast's optional dependency, and the module that it installs."""
 
 
-class _ForeignModel(LanguageModel, Protocol):
+class _ClosableModel(LanguageModel, Protocol):
     async def aclose(self) -> None: ...
 
 
 class ModelCatalog:
     """All models that the configuration names.
 
-    `model` builds; asking at start for those that agents use makes a missing key an error of the start,
-    and keeps the import of an SDK, which takes a second, out of the first run.
+    `model` builds a model. Call it at start for each model that an agent uses: a missing key then fails the
+    start, and the slow import of an SDK doesn't delay the first run.
     """
 
     def __init__(self, specs: Sequence[ModelSpec], environ: Mapping[str, str]) -> None:
@@ -42,6 +56,8 @@ class ModelCatalog:
         self._models: dict[str, LanguageModel] = {}
         self._with_breaker: dict[str, LanguageModel] = {}
         self._breakers = Breakers()
+        self._public_prices = PublicPrices()
+        self._prices: dict[str, Prices] = {}
         self._client: httpx2.AsyncClient | None = None
         self._open = AsyncExitStack()
 
@@ -50,7 +66,7 @@ class ModelCatalog:
         return tuple(self._specs.values())
 
     def model(self, name: str) -> LanguageModel:
-        """The model of that name; raises `ConfigurationError` when it isn't there or can't work."""
+        """Return the model of that name. Raises `ConfigurationError` if it doesn't exist or can't work."""
         if name not in self._models:
             spec = self._specs.get(name)
             if spec is None:
@@ -62,7 +78,7 @@ class ModelCatalog:
         return self._models[name]
 
     def with_breaker(self, name: str) -> LanguageModel:
-        """The model behind the circuit breaker that all runs of this process share."""
+        """Wrap the model in the circuit breaker that all runs of this process share."""
         model = self.model(name)
         if name not in self._with_breaker:
             spec = self._specs.get(name)
@@ -70,8 +86,22 @@ class ModelCatalog:
             self._with_breaker[name] = ModelWithBreaker(model, endpoint, self._breakers)
         return self._with_breaker[name]
 
+    def prices(self, name: str) -> Prices:
+        """The prices of the model of that name."""
+        if name not in self._prices:
+            spec = self._specs.get(name)
+            if spec is None:
+                return NO_PRICES
+            self._prices[name] = prices_of(spec, self.specs, self._public_prices)
+        return self._prices[name]
+
+    async def load_prices(self) -> None:
+        """Load the public price list, if a configured model may be in it."""
+        if any(spec.provider != SCRIPTED and spec.price is None for spec in self.specs):
+            await self._public_prices.load()
+
     def problem(self, name: str) -> str | None:
-        """Why this model can't work, as far as that shows without calling it."""
+        """Return why this model can't work, or None. Doesn't call the model."""
         try:
             self.model(name)
         except ConfigurationError as error:
@@ -91,11 +121,11 @@ class ModelCatalog:
             raise ConfigurationError(problem)
         if spec.provider == SCRIPTED:
             return _scripted(spec)
-        if spec.provider in OWN_WIRE:
-            return self._own(spec)
-        return self._foreign(spec)
+        if spec.provider in OPENAI_COMPATIBLE:
+            return self._openai_model(spec)
+        return self._pydantic_ai_model(spec)
 
-    def _own(self, spec: ModelSpec) -> LanguageModel:
+    def _openai_model(self, spec: ModelSpec) -> LanguageModel:
         if self._client is None:
             self._client = streaming_client()
             self._open.push_async_callback(self._client.aclose)
@@ -110,14 +140,14 @@ class ModelCatalog:
         )
         return OpenAICompatibleModel(endpoint, self._client)
 
-    def _foreign(self, spec: ModelSpec) -> LanguageModel:
+    def _pydantic_ai_model(self, spec: ModelSpec) -> LanguageModel:
         provider, model = spec.provider, spec.model
         if provider == _ANY_PROVIDER:
             provider, _, model = model.partition(":")
         # By name, because importing it imports pydantic-ai.
         build_model = import_module("app.llm.pydantic_ai.model").build_model
         try:
-            built: _ForeignModel = build_model(
+            built: _ClosableModel = build_model(
                 provider,
                 model,
                 api_key=api_key_of(spec, self._environ),
@@ -134,7 +164,7 @@ class ModelCatalog:
 
 
 def api_key_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
-    """The key that this model is called with. OpenAI's own key is sent to OpenAI only."""
+    """The API key for this model. OpenAI's own key is sent to OpenAI only."""
     if spec.api_key:
         return spec.api_key
     for name in _key_names(spec):
@@ -144,10 +174,12 @@ def api_key_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
 
 
 def problem_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
-    """What is missing or wrong in a spec, with the remedy, found without building anything."""
+    """Return what is missing or wrong in a spec, with the remedy. Builds nothing."""
     where = f"[models.{spec.name}]"
     if spec.provider == SCRIPTED:
         return _problem_of_script(where, spec.options)
+    if (missing := _missing_packages(spec.provider)) is not None:
+        return f"{where} needs packages that aren't installed: run `holdfast install --provider {missing}`"
     if spec.base_url is not None and not _is_url(spec.base_url):
         return f"{where} base_url {spec.base_url!r} isn't an http(s) address"
     if spec.provider == _ANY_PROVIDER and ":" not in spec.model:
@@ -165,11 +197,26 @@ def problem_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def _missing_packages(provider: str) -> str | None:
+    """The optional dependency of Holdfast that has the provider's packages, if they aren't installed."""
+    if provider in OPENAI_COMPATIBLE:
+        return None
+    name, sdk = _OPTIONAL_PACKAGES.get(provider, ("openai", "pydantic_ai"))
+    return None if all(_is_installed(each) for each in ("pydantic_ai", sdk)) else name
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a module in a package that is missing
+        return False
+
+
 def _key_names(spec: ModelSpec) -> Sequence[str]:
-    """The variables that may hold this model's key; none where no key may be needed."""
+    """The environment variables that may hold this model's key; empty if it may work without one."""
     if spec.api_key_env:
         return (spec.api_key_env,)
-    if spec.provider in OWN_WIRE:
+    if spec.provider in OPENAI_COMPATIBLE:
         return () if spec.base_url else ("OPENAI_API_KEY",)
     return _KEYS_IN_ENVIRONMENT.get(spec.provider, ())
 

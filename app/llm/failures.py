@@ -1,4 +1,4 @@
-"""How a provider says no: one table from statuses, headers and words to the kinds of failure."""
+"""Maps a provider's error to a kind of failure by its status, headers and text."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,10 +9,10 @@ from typing import Any
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 
-DETAIL_LIMIT = 500
+MAX_DETAIL_CHARACTERS = 500
 
 
-_KINDS_BY_WORDS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
+_KINDS_BY_TEXT: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
     (
         FailureKind.CONTEXT_OVERFLOW,
         (
@@ -37,9 +37,9 @@ _KINDS_BY_WORDS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
 )
 
 
-def kind_of_status(status: int, words: str = "") -> FailureKind:
-    """What an HTTP status means; the answer's own words decide where statuses are used loosely."""
-    kind = kind_of_words(words)
+def kind_of_status(status: int, text: str = "") -> FailureKind:
+    """Map an HTTP status to a kind. The text of the error decides for statuses that servers use loosely."""
+    kind = kind_of_text(text)
     match status:
         case 401 | 402:
             return FailureKind.UNAUTHORIZED
@@ -67,27 +67,27 @@ def kind_of_status(status: int, words: str = "") -> FailureKind:
             return kind if kind is not None else FailureKind.INVALID_REQUEST
 
 
-def kind_of_words(words: str) -> FailureKind | None:
-    """What an error's code, type and message give away, or nothing."""
-    lowered = words.lower()
-    for kind, signs in _KINDS_BY_WORDS:
+def kind_of_text(text: str) -> FailureKind | None:
+    """Map an error's code, type and message to a kind; None if they don't identify one."""
+    lowered = text.lower()
+    for kind, signs in _KINDS_BY_TEXT:
         if any(sign in lowered for sign in signs):
             return kind
     return None
 
 
 def failure_of_error(error: Any) -> InferenceFailed:
-    """An error object that came inside a stream, whose own status kind 200."""
+    """Convert an error object of a stream. The stream's HTTP status was 200."""
     message, words, code = _parts(error)
     if code.isdigit() and 400 <= int(code) < 600:
         return failed(kind_of_status(int(code), words), message)
-    return failed(kind_of_words(words) or FailureKind.PROVIDER, message)
+    return failed(kind_of_text(words) or FailureKind.PROVIDER, message)
 
 
 def failure_of_answer(
     status: int, body: bytes, headers: Mapping[str, str], now: datetime
 ) -> InferenceFailed:
-    """An answer that isn't a success."""
+    """Convert a response whose status is an error."""
     text = body.decode("utf-8", "replace")
     try:
         message, words, _ = _parts(json.loads(text))
@@ -101,7 +101,7 @@ def failure_of_answer(
 
 
 def failure_of_unstreamed(body: bytes) -> InferenceFailed:
-    """A success that isn't a stream: an error in disguise, or a server that can't stream."""
+    """Convert a 200 response that isn't a stream: an error object, or a server that can't stream."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -112,12 +112,12 @@ def failure_of_unstreamed(body: bytes) -> InferenceFailed:
 
 
 def message_of(body: Any) -> str:
-    """What an error body says to people."""
+    """The message of an error body."""
     return _parts(body)[0]
 
 
 def _parts(body: Any) -> tuple[str, str, str]:
-    """Message, all words and code of an error body, in any of the shapes that servers give it."""
+    """The message, all text, and the code of an error body, in any of the shapes that servers use."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, Mapping) and "error" in body:
@@ -135,7 +135,7 @@ def _one_line(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that the provider asks us to wait, from any of the headers that say so."""
+    """The delay in seconds that the provider asks for, from any of its headers."""
     milliseconds = _seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -162,20 +162,20 @@ def _seconds(value: str | None) -> float | None:
 
 
 def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What must not come back in an error's words. Short values are no secrets, and occur by chance."""
+    """The secrets to remove from an error's text. Short values are left out: they occur by chance."""
     values = [api_key or "", *headers.values()]
     words = [word for value in values for word in (value, *value.split())]
     return tuple(word for word in words if len(word) >= 8)
 
 
 def presentable(failure: InferenceFailed, secrets: Iterable[str]) -> InferenceFailed:
-    """The same failure, shortened, with credentials that a provider echoed replaced."""
+    """Return the same failure with a shortened text and without credentials that a provider echoed."""
     detail = failure.detail
     for secret in secrets:
         detail = detail.replace(secret, "***")
     return InferenceFailed(
         failure.kind,
-        detail[:DETAIL_LIMIT],
+        detail[:MAX_DETAIL_CHARACTERS],
         retryable=failure.retryable,
         retry_after=failure.retry_after,
     )

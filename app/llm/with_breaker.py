@@ -1,8 +1,10 @@
 """Models behind circuit breakers, one for each upstream model of each endpoint, shared by all runs."""
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 
 import structlog
 
@@ -12,10 +14,11 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm import breaker
 from app.llm.breaker import HEALTHY, Open, Probing, State
-from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest
+from app.runtime.ports.models import LanguageModel, ModelChunk, ModelRequest
+from app.runtime.ports.outputs import NativeOutputModel
 
 MAX_CIRCUITS = 1000
-"""Runs may ask for models by any name: the breaker that was touched longest ago is forgotten first."""
+"""Runs may name any model: the circuit that was used longest ago is removed first."""
 
 log = structlog.get_logger(__name__)
 
@@ -27,26 +30,26 @@ class Circuit:
 
 
 class Breakers:
-    """The breakers of a process. One that isn't kept is closed and has seen no failure."""
+    """The breakers of a process. A circuit without a stored state is closed and has no failures."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._states: dict[Circuit, State] = {}
 
     def require_closed(self, circuit: Circuit) -> State | None:
-        """The state in which a request passes, or None when it may not."""
+        """Return the state in which a request passes, or None if the request is refused."""
         state = self._states.get(circuit)
         if state is None:
             return HEALTHY
-        passed = breaker.request_allowed(state, self._clock.now())
-        if passed is not None:
-            self._keep(circuit, passed)
-        return passed
+        allowed = breaker.request_allowed(state, self._clock.now())
+        if allowed is not None:
+            self._store(circuit, allowed)
+        return allowed
 
-    def asked_again_in(self, circuit: Circuit) -> float:
-        """Seconds until a request that was refused may pass."""
+    def seconds_until_retry(self, circuit: Circuit) -> float:
+        """Seconds until the next request may pass."""
         state = self._states.get(circuit, HEALTHY)
-        return breaker.asked_again_in(state, self._clock.now()).total_seconds()
+        return breaker.time_until_retry(state, self._clock.now()).total_seconds()
 
     def answer_started(self, circuit: Circuit) -> None:
         self._change(circuit, breaker.answer_started)
@@ -59,18 +62,18 @@ class Breakers:
         self._change(circuit, lambda state: breaker.probe_abandoned(state, now))
 
     def record_failure(self, circuit: Circuit) -> bool:
-        """Whether this failure has opened the breaker."""
+        """Record a failure. Returns whether it has opened the breaker."""
         before = self._states.get(circuit, HEALTHY)
         after = breaker.record_failure(before, self._clock.now())
-        self._keep(circuit, after)
+        self._store(circuit, after)
         return isinstance(after, Open) and not isinstance(before, Open)
 
     def _change(self, circuit: Circuit, transition: Callable[[State], State]) -> None:
         state = self._states.get(circuit)
         if state is not None:
-            self._keep(circuit, transition(state))
+            self._store(circuit, transition(state))
 
-    def _keep(self, circuit: Circuit, state: State) -> None:
+    def _store(self, circuit: Circuit, state: State) -> None:
         self._states.pop(circuit, None)
         if state != HEALTHY:
             self._states[circuit] = state
@@ -79,8 +82,10 @@ class Breakers:
 
 
 class ModelWithBreaker:
-    """A model that gets no requests while its breaker is open. Until then they fail with
-    `model_unavailable` and the seconds that are left."""
+    """A model that gets no requests while its breaker is open.
+
+    Meanwhile requests fail with `model_unavailable` and the remaining seconds.
+    """
 
     def __init__(self, model: LanguageModel, endpoint: str, breakers: Breakers) -> None:
         self._model = model
@@ -91,28 +96,43 @@ class ModelWithBreaker:
     def name(self) -> str:
         return self._model.name
 
+    def has_native_output(self, *, with_tools: bool) -> bool:
+        model = self._model
+        return isinstance(model, NativeOutputModel) and model.has_native_output(
+            with_tools=with_tools
+        )
+
     @asynccontextmanager
     async def stream(
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         breakers = self._breakers
         circuit = Circuit(self._endpoint, request.options.upstream_model or self.name)
-        passed = breakers.require_closed(circuit)
-        if passed is None:
+        allowed = breakers.require_closed(circuit)
+        if allowed is None:
             telemetry.circuit_refusals.labels(self.name).inc()
             raise failed(
                 FailureKind.MODEL_UNAVAILABLE,
                 f"{circuit.upstream_model} failed too often lately and gets no requests for a while",
-                retry_after=breakers.asked_again_in(circuit),
+                retry_after=breakers.seconds_until_retry(circuit),
             )
-        is_probe = isinstance(passed, Probing)
+        is_probe = isinstance(allowed, Probing)
+        has_started, began = False, monotonic()
         try:
             async with self._model.stream(request) as chunks:
                 breakers.answer_started(circuit)
-                is_probe = False
+                is_probe, has_started = False, True
                 yield chunks
+        except CancelledError:
+            # The runtime cancels the request of a silent model. Other cancellations are no failure.
+            if not has_started and monotonic() - began >= request.idle_timeout:
+                silent = failed(FailureKind.TIMEOUT, "the model sent nothing")
+                self._record_failure(circuit, silent, is_probe=is_probe)
+            elif is_probe:
+                breakers.probe_abandoned(circuit)
+            raise
         except InferenceFailed as error:
-            self._note(circuit, error, is_probe=is_probe)
+            self._record_failure(circuit, error, is_probe=is_probe)
             raise
         except BaseException:
             if is_probe:
@@ -120,7 +140,7 @@ class ModelWithBreaker:
             raise
         breakers.record_success(circuit)
 
-    def _note(self, circuit: Circuit, error: InferenceFailed, *, is_probe: bool) -> None:
+    def _record_failure(self, circuit: Circuit, error: InferenceFailed, *, is_probe: bool) -> None:
         if FailureKind(error.kind).counted:
             if self._breakers.record_failure(circuit):
                 telemetry.circuit_openings.labels(self.name).inc()

@@ -9,30 +9,30 @@ from datetime import datetime
 
 from app.context import ServiceContext
 from app.domain.events.ticket_events import TicketDecided, TicketExpired
-from app.domain.events.tool_call_events import ToolCallResumed
 from app.domain.ids import CallId, RunId, TicketKey
 from app.domain.json_values import Json
 from app.domain.principals import Principal, Scope
+from app.domain.slices import PageRequest, Slice
 from app.domain.tickets.decisions import Action, StoredAttempt
 from app.domain.tickets.tickets import Ticket, TicketStatus
 from app.domain.timestamps import Period
-from app.queries.records import run_not_found
+from app.queries.records import found_run
 from app.storage.postgres.database import Connection
-from app.storage.runs import runs
-from app.storage.tickets import audit, decisions, tickets
+from app.storage.tickets import audit, decisions
 from app.storage.tickets.audit import AuditedEvent
 
-RUNS_PER_PAGE = 100
+TICKETS_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
     """The outcome of a call after its ticket was decided or expired."""
 
-    status: str
+    outcome: str | None
+    """None if the call waits for a further ticket."""
     at: datetime
     event_id: int
-    ran_with: Json
+    executed_arguments: Json
     """The arguments that the tool got; None if it wasn't executed."""
     result: Json
 
@@ -46,13 +46,18 @@ class AuditCase:
     outcome: AuditOutcome | None
 
 
-async def audit_run(ctx: ServiceContext, principal: Principal, run_id: RunId) -> list[AuditCase]:
-    """The cases of one run, oldest first."""
+async def audit_run(
+    ctx: ServiceContext,
+    principal: Principal,
+    run_id: RunId,
+    ticket: TicketKey | None,
+    requested: PageRequest,
+) -> Slice[AuditCase]:
+    """A page of the cases of one run, or only that of one ticket."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
-        if await runs.get(connection, principal.tenant, run_id) is None:
-            raise run_not_found(run_id)
-        found = await tickets.of_run(connection, principal.tenant, run_id)
+        await found_run(connection, principal.tenant, run_id)
+        found = await audit.page_of_run(connection, principal.tenant, run_id, ticket, requested)
         return await _cases(connection, principal, found)
 
 
@@ -64,31 +69,34 @@ async def export_audit(
     while True:
         async with ctx.database.reading() as connection:
             found = await audit.page(
-                connection, principal.tenant, period, after=after, limit=RUNS_PER_PAGE
+                connection, principal.tenant, period, after=after, limit=TICKETS_PER_PAGE
             )
             cases = await _cases(connection, principal, found)
         if cases:
             yield cases
-        if not found.has_more:
+        if not cases.has_more:
             return
-        after = found[-1].created_at, found[-1].id
+        last = cases[-1].ticket
+        after = last.created_at, last.id
 
 
 async def _cases(
-    connection: Connection, principal: Principal, found: Sequence[Ticket]
-) -> list[AuditCase]:
-    if not found:
-        return []
+    connection: Connection, principal: Principal, found: Slice[Ticket]
+) -> Slice[AuditCase]:
+    """The cases of these tickets, as many as fit into a page."""
     tenant = principal.tenant
+    found = await audit.as_fit(connection, tenant, found)
+    if not found:
+        return Slice((), has_more=False)
     given: dict[TicketKey, list[StoredAttempt]] = {ticket.id: [] for ticket in found}
     for attempt in await decisions.attempts(connection, tenant, list(given)):
         given[attempt.ticket].append(attempt)
-    of_runs = sorted({(ticket.thread_id, ticket.run_id) for ticket in found})
-    events = await audit.audited_events(connection, tenant, of_runs)
-    return [
+    events = await audit.audited_events(connection, tenant, found)
+    cases = tuple(
         AuditCase(ticket, given[ticket.id], _outcome(ticket, events[ticket.run_id]))
         for ticket in found
-    ]
+    )
+    return Slice(cases, found.has_more)
 
 
 def _outcome(ticket: Ticket, events: Sequence[AuditedEvent]) -> AuditOutcome | None:
@@ -96,10 +104,10 @@ def _outcome(ticket: Ticket, events: Sequence[AuditedEvent]) -> AuditOutcome | N
     is_closed = False
     for event in events:
         if event.event_type in (TicketDecided.event_type, TicketExpired.event_type):
-            is_closed = is_closed or event.fields["id"] == ticket.id
+            is_closed = is_closed or event.fields["ticket_id"] == ticket.id
         elif is_closed and ticket.call_id == _call_of(event):
             return AuditOutcome(
-                _status(ticket, event),
+                _outcome_word(ticket, event),
                 event.at,
                 event.seq,
                 _executed_arguments(ticket),
@@ -109,24 +117,21 @@ def _outcome(ticket: Ticket, events: Sequence[AuditedEvent]) -> AuditOutcome | N
 
 
 def _call_of(event: AuditedEvent) -> CallId:
-    is_resumed = event.event_type == ToolCallResumed.event_type
-    return CallId(event.fields["target_id"] if is_resumed else event.fields["id"])
+    return CallId(event.fields["tool_call_id"])
 
 
-def _status(ticket: Ticket, event: AuditedEvent) -> str:
+def _outcome_word(ticket: Ticket, event: AuditedEvent) -> str | None:
     if ticket.status is TicketStatus.EXPIRED:
         return "expired"
     match None if ticket.decision is None else ticket.decision.answer.action:
         case Action.REJECT:
-            return "denied"
+            return "rejected"
         case Action.CANCEL:
             return "cancelled"
         case Action.RESPOND:
             return "answered"
-    if event.event_type != ToolCallResumed.event_type:
-        return str(event.fields["outcome"])
-    result = event.fields["result"]
-    return "failed" if isinstance(result, dict) and set(result) == {"error"} else "succeeded"
+    outcome: str | None = event.fields["result"].get("outcome")
+    return outcome
 
 
 def _executed_arguments(ticket: Ticket) -> Json:

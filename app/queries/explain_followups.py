@@ -13,7 +13,7 @@ from app.domain.timestamps import format_timestamp
 
 
 def is_failing(failed: FailedFollowup) -> str:
-    what, _ = _words(failed)
+    what, _ = _description(failed)
     return (
         f"{what} has failed {_times(failed)} and is retried at {format_timestamp(failed.next_at)}. "
         "The server's log says why."
@@ -21,7 +21,7 @@ def is_failing(failed: FailedFollowup) -> str:
 
 
 def was_given_up(failed: FailedFollowup) -> str:
-    what, consequence = _words(failed)
+    what, consequence = _description(failed)
     return (
         f"{what} was given up after it failed {_times(failed)}. The server's log says why. "
         f"{consequence}"
@@ -32,7 +32,7 @@ def _times(failed: FailedFollowup) -> str:
     return "once" if failed.tries == 1 else f"{failed.tries} times"
 
 
-def _words(failed: FailedFollowup) -> tuple[str, str]:
+def _description(failed: FailedFollowup) -> tuple[str, str]:
     """What the follow-up does, and the consequence if it isn't done."""
     match failed.followup:
         case AbortRemote():
@@ -68,12 +68,17 @@ def _about_child(kind: FollowupKind, child: str, path: str) -> tuple[str, str]:
                 f"Cancelling {child}, whose parent doesn't wait for it any more",
                 f"It may still execute. Cancel it with POST {path}/cancel.",
             )
+        case FollowupKind.SHOW_TICKETS:
+            return (
+                f"Showing the tickets of {child} on this run's stream",
+                f"Decide them in the inbox: GET /v1/tickets?run_id={path.rpartition('/')[2]}.",
+            )
         case FollowupKind.FORWARD_MESSAGES:
             return (
                 f"Forwarding messages to {child}",
                 f"They stay unread. Send what it has to know with POST {path}/inputs.",
             )
-        case FollowupKind.FORGET:
+        case FollowupKind.DELETE:
             return (
                 f"Deleting {child}, which should not be kept",
                 f"It still exists. GET {path} names its thread, which can be deleted.",

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from app.context import ServiceContext
 from app.domain.errors import NotFound
 from app.domain.ids import AgentVersion, TicketKey
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
-from app.domain.slices import Slice
-from app.domain.threads.messages import LoggedMessage, Visibility
+from app.domain.slices import PageRequest, Slice
+from app.domain.threads.messages import LoggedMessage, MessageFilter, Visibility
+from app.domain.tickets.decisions import Decision, DecisionEffect
 from app.domain.tickets.tickets import Ticket, TicketFilter
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent
 from app.runtime.handoff import active_agent
 from app.storage.runs import runs
 from app.storage.threads import messages, threads
-from app.storage.tickets import listing, tickets
+from app.storage.tickets import decisions, listing, tickets
 
 LAST_MESSAGES = 10
 MAX_SIMILAR = 20
@@ -36,19 +36,21 @@ class TicketView:
     last_messages: Sequence[LoggedMessage]
     similar: Sequence[Ticket]
     """Decided tickets for calls of the same tool by the same agent."""
+    votes: Sequence[Decision]
+    """Answers that count toward the quorum, oldest first."""
+    obstacle: str | None
+    """Why the reader may not decide the ticket; None if they may."""
 
 
 async def list_tickets(
     ctx: ServiceContext,
     principal: Principal,
     wanted: TicketFilter,
-    *,
-    before: tuple[datetime, TicketKey] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Ticket]:
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
-        return await listing.page(connection, principal.tenant, wanted, before=before, limit=limit)
+        return await listing.page(connection, principal.tenant, wanted, requested)
 
 
 async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey) -> TicketView:
@@ -64,14 +66,11 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
             connection,
             tenant,
             found.thread_id,
-            after=None,
-            before=None,
-            descending=True,
-            run_id=None,
-            visibility=Visibility.ALL,
-            limit=LAST_MESSAGES,
+            MessageFilter(visibility=Visibility.ALL),
+            PageRequest(limit=LAST_MESSAGES),
         )
         alike = await listing.decided_for_same_tool(connection, tenant, found, MAX_SIMILAR)
+        attempts = await decisions.attempts(connection, tenant, [key])
         active = active_agent(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
     if active is not None and active[0] == found.agent_id:
@@ -86,4 +85,20 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
         tool=None if tool is None else tool.descriptor,
         last_messages=last[::-1],
         similar=alike,
+        votes=[one.decision for one in attempts if one.effect is DecisionEffect.VOTED],
+        obstacle=_obstacle(principal, run, found),
     )
+
+
+def _obstacle(principal: Principal, run: RunRecord, ticket: Ticket) -> str | None:
+    if not principal.may(Scope.DECISIONS_WRITE):
+        return f"it needs the scope {Scope.DECISIONS_WRITE.value!r}, which your key doesn't have"
+    rule = ticket.terms.approvers
+    if rule is None:
+        return None
+    broken = rule.broken_by(
+        principal.scopes,
+        is_admin=principal.is_admin,
+        is_starter=run.started_by == principal.subject,
+    )
+    return None if broken is None else broken[1]

@@ -1,31 +1,25 @@
 """Queries about runs, threads and messages. Rows of another tenant are not found, like missing ones."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from app.context import ServiceContext
 from app.domain.errors import NotFound
-from app.domain.events.partial_message import PartialMessage, partial_message_of
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.json_values import JsonObject
 from app.domain.principals import Principal, Scope
-from app.domain.runs.rate_limits import partial_answer_of
-from app.domain.runs.runs import RunFilter, Running, RunRecord, Waiting
-from app.domain.slices import Slice
-from app.domain.threads.messages import LoggedMessage, Visibility
-from app.domain.threads.threads import Thread
-from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
-from app.storage.children import child_runs
-from app.storage.events import event_log
+from app.domain.runs.runs import RunFilter, RunRecord, Waiting
+from app.domain.slices import PageRequest, Slice
+from app.domain.threads.messages import LoggedMessage, MessageFilter
+from app.domain.threads.threads import ListedThread, Thread, ThreadFilter, ThreadSort
+from app.domain.tickets.tickets import Ticket, decided_by_people
+from app.domain.usage.totals import UsageTotal
 from app.storage.page_rows import MAX_PAGE_BYTES
 from app.storage.postgres.database import Connection
 from app.storage.runs import runs
+from app.storage.runs.runs import RunStream
+from app.storage.threads import listing as thread_list
 from app.storage.threads import messages, threads
-from app.storage.tickets import tickets
-
-MAX_SNAPSHOT_MESSAGES = 10_000
-SLICE_OF_LOG = 500
+from app.storage.tickets import child_tickets, listing, tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +29,27 @@ class RunView:
     run: RunRecord
     open_tickets: tuple[Ticket, ...] = ()
     tickets_below: tuple[Ticket, ...] = ()
+    has_more_tickets: bool = False
+    """Whether more tickets are open than a page has bytes for."""
+    is_asked_below: bool = False
+    """Whether tickets of descendants are open, also if they aren't shown."""
+    usage: tuple[UsageTotal, ...] | None = None
+    """The run's usage by model, if it was read."""
 
-
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """All that a client needs to show a run without reading its past events."""
-
-    view: RunView
-    messages: tuple[LoggedMessage, ...]
-    open_parts: PartialMessage
-    last_event_id: int
+    @property
+    def needs_decision(self) -> bool:
+        """Whether the run, if it waits, waits until a person acts."""
+        asks = bool(decided_by_people(self.open_tickets)) or bool(self.tickets_below)
+        return asks or self.is_asked_below or self.run.pause is not None
 
 
 def run_not_found(run_id: RunId) -> NotFound:
     return NotFound("run_not_found", f"There is no run {run_id}.")
 
 
-def thread_not_found(thread_id: ThreadId) -> NotFound:
-    return NotFound("thread_not_found", f"There is no thread {thread_id}.")
+def thread_not_found(thread_id: ThreadId, key: str | None = None) -> NotFound:
+    name = thread_id if key is None else f"with the key {key!r}"
+    return NotFound("thread_not_found", f"There is no thread {name}.")
 
 
 async def found_thread(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread:
@@ -71,62 +68,90 @@ async def locked_thread(connection: Connection, tenant: Tenant, thread_id: Threa
     return found
 
 
+async def found_run(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord:
+    """Read a run; raises `run_not_found`."""
+    found = await runs.get(connection, tenant, run_id)
+    if found is None:
+        raise run_not_found(run_id)
+    return found
+
+
+async def locked_run(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord:
+    """Read a run and lock its row until commit; raises `run_not_found`."""
+    found = await runs.lock(connection, tenant, run_id)
+    if found is None:
+        raise run_not_found(run_id)
+    return found
+
+
 async def read_run(ctx: ServiceContext, principal: Principal, run_id: RunId) -> RunView:
     principal.require(Scope.RUNS_READ)
     return await read_view(ctx, principal.tenant, run_id)
 
 
+async def read_run_stream(ctx: ServiceContext, principal: Principal, run_id: RunId) -> RunStream:
+    """Where the events of a run are; raises `run_not_found`."""
+    principal.require(Scope.RUNS_READ)
+    found = await runs.stream_of_run(ctx.database.pool, principal.tenant, run_id)
+    if found is None:
+        raise run_not_found(run_id)
+    return found
+
+
 async def read_view(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> RunView:
     """Read a run without a scope check, for a command's caller that has just changed it."""
-    async with ctx.database.reading() as connection:
-        record = await runs.get(connection, tenant, run_id)
-        if record is None:
-            raise run_not_found(run_id)
+    async with ctx.database.reading_by_key() as connection:
+        record = await found_run(connection, tenant, run_id)
         if not isinstance(record.state, Waiting):
             return RunView(record)
-        unsettled = await tickets.unsettled_of_run(connection, tenant, run_id)
-        return await _waiting(connection, record, unsettled)
+        return await with_open_tickets(connection, record)
 
 
-async def _waiting(
-    connection: Connection, record: RunRecord, unsettled: Sequence[Ticket]
-) -> RunView:
-    open_ones = _open_ones(unsettled)
-    has_children = any(ticket.kind is TicketKind.CHILD for ticket in open_ones)
-    if not has_children and record.open_tasks == 0:
-        return RunView(record, open_ones)
-    descendants = [
-        child.id for child in await child_runs.descendants(connection, record.tenant, record.id)
-    ]
-    tickets_below = await child_runs.open_tickets_of(connection, record.tenant, descendants)
-    return RunView(record, open_ones, tuple(tickets_below))
+async def with_open_tickets(connection: Connection, record: RunRecord) -> RunView:
+    """The view of a waiting run."""
+    own = await listing.open_of(connection, record.tenant, [record.id])
+    below = await listing.open_below(connection, record.tenant, record.id)
+    return RunView(record, own.items, below.items, own.has_more or below.has_more)
 
 
 async def list_runs(
     ctx: ServiceContext,
     principal: Principal,
     wanted: RunFilter,
-    *,
-    before: tuple[datetime, RunId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[RunView]:
     """A page of runs, each with its own open tickets; those of descendants only `read_run` shows."""
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
-        found = await runs.page(connection, tenant, wanted, before=before, limit=limit)
+        found = await runs.page(connection, tenant, wanted, requested)
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
         sizes = await tickets.bytes_of_open(connection, tenant, waiting) if waiting else {}
-        shown = _fitting(found, sizes)
+        shown = _first_page(found, sizes)
         with_tickets = [run.id for run in shown if run.id in sizes]
+        if any(sizes[run_id] > MAX_PAGE_BYTES for run_id in with_tickets):
+            # Its tickets fill the page, so this run is the only one.
+            own = await listing.open_of(connection, tenant, with_tickets)
+            below = await child_tickets.with_open_below(connection, tenant, with_tickets)
+            view = RunView(
+                shown[0],
+                own.items,
+                has_more_tickets=own.has_more,
+                is_asked_below=shown[0].id in below,
+            )
+            return Slice((view,), shown.has_more)
         open_of = (
             await tickets.open_of_runs(connection, tenant, with_tickets) if with_tickets else {}
         )
-    views = tuple(RunView(run, tuple(open_of.get(run.id, ()))) for run in shown)
+        below = await child_tickets.with_open_below(connection, tenant, waiting)
+    views = tuple(
+        RunView(run, tuple(open_of.get(run.id, ())), is_asked_below=run.id in below)
+        for run in shown
+    )
     return Slice(views, shown.has_more)
 
 
-def _fitting(found: Slice[RunRecord], ticket_bytes: Mapping[RunId, int]) -> Slice[RunRecord]:
+def _first_page(found: Slice[RunRecord], ticket_bytes: Mapping[RunId, int]) -> Slice[RunRecord]:
     """The first runs whose tickets fit into a page, at least one."""
     left = MAX_PAGE_BYTES
     for place, run in enumerate(found):
@@ -136,112 +161,37 @@ def _fitting(found: Slice[RunRecord], ticket_bytes: Mapping[RunId, int]) -> Slic
     return found
 
 
-async def read_snapshot(ctx: ServiceContext, principal: Principal, run_id: RunId) -> RunSnapshot:
-    """Read a run, its messages, its partial message and the event id to follow from, in one snapshot."""
-    principal.require(Scope.RUNS_READ)
-    async with ctx.database.transaction() as connection:
-        await runs.use_one_snapshot(connection)
-        record = await runs.get(connection, principal.tenant, run_id)
-        if record is None:
-            raise run_not_found(run_id)
-        unsettled = await tickets.unsettled_of_run(connection, principal.tenant, run_id)
-        head = await event_log.next_seq(connection, principal.tenant, record.thread_id) - 1
-        open_parts = PartialMessage()
-        if isinstance(record.state, Running):
-            events = await event_log.of_open_step(
-                connection, principal.tenant, record.thread_id, run_id, record.events_from
-            )
-            open_parts = partial_message_of(events)
-        if (partial := partial_answer_of(record.run_state)) is not None and not record.is_done:
-            open_parts = replace(open_parts, text=partial.text + open_parts.text)
-        log = await _log_of(connection, record)
-        view = await _waiting(connection, record, unsettled)
-    return RunSnapshot(view, tuple(log), open_parts, head)
-
-
-async def _log_of(connection: Connection, record: RunRecord) -> list[LoggedMessage]:
-    """A run's messages, read in slices: other requests are served in between."""
-    if record.input is None or record.input.range is None:
-        return []
-    last = record.output.range or record.input.range
-    log: list[LoggedMessage] = []
-    after, has_more = record.input.range.from_seq - 1, True
-    while has_more and len(log) < MAX_SNAPSHOT_MESSAGES:
-        found = await messages.page(
-            connection,
-            record.tenant,
-            record.thread_id,
-            after=after,
-            before=last.to_seq + 1,
-            descending=False,
-            run_id=None,
-            visibility=Visibility.ALL,
-            limit=SLICE_OF_LOG,
-            with_rolled_back=True,
-        )
-        log += found
-        has_more = found.has_more
-        after = log[-1].seq if log else after
-    return log
-
-
 async def read_thread(ctx: ServiceContext, principal: Principal, thread_id: ThreadId) -> Thread:
     principal.require(Scope.RUNS_READ)
-    async with ctx.database.reading() as connection:
+    async with ctx.database.reading_by_key() as connection:
         return await found_thread(connection, principal.tenant, thread_id)
 
 
 async def list_threads(
     ctx: ServiceContext,
     principal: Principal,
+    wanted: ThreadFilter,
+    requested: PageRequest,
+    sort: ThreadSort = ThreadSort.CREATED,
     *,
-    resource_id: str | None,
-    parent_thread_id: ThreadId | None,
-    metadata: JsonObject,
-    before: tuple[datetime, ThreadId] | None,
-    limit: int,
-) -> Slice[Thread]:
+    last_messages: bool = False,
+) -> Slice[ListedThread]:
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
-        return await threads.page(
-            connection,
-            principal.tenant,
-            resource_id=resource_id,
-            parent_thread_id=parent_thread_id,
-            metadata=metadata,
-            before=before,
-            limit=limit,
-        )
+        found = await thread_list.page(connection, principal.tenant, wanted, sort, requested)
+        if not last_messages:
+            return found
+        shown = await thread_list.with_last_messages(connection, principal.tenant, found)
+        return Slice(tuple(shown), found.has_more)
 
 
 async def list_messages(
     ctx: ServiceContext,
     principal: Principal,
     thread_id: ThreadId,
-    *,
-    after: int | None,
-    before: int | None,
-    descending: bool,
-    run_id: RunId | None,
-    visibility: Visibility | None,
-    limit: int,
-    with_rolled_back: bool = False,
+    wanted: MessageFilter,
+    requested: PageRequest,
 ) -> Slice[LoggedMessage]:
     await read_thread(ctx, principal, thread_id)
     async with ctx.database.reading() as connection:
-        return await messages.page(
-            connection,
-            principal.tenant,
-            thread_id,
-            after=after,
-            before=before,
-            descending=descending,
-            run_id=run_id,
-            visibility=visibility,
-            limit=limit,
-            with_rolled_back=with_rolled_back,
-        )
-
-
-def _open_ones(unsettled: Sequence[Ticket]) -> tuple[Ticket, ...]:
-    return tuple(ticket for ticket in unsettled if ticket.status is TicketStatus.OPEN)
+        return await messages.page(connection, principal.tenant, thread_id, wanted, requested)

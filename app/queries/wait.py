@@ -1,4 +1,4 @@
-"""Wait until a run is idle, without holding a database connection meanwhile."""
+"""Wait until a run is done or needs a decision, without holding a database connection meanwhile."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from app.storage.runs import runs
 POLL_INTERVAL_SECONDS = 1.0
 
 
-async def wait_until_idle(
+async def wait_until_settled(
     ctx: ServiceContext,
     tenant: Tenant,
     thread_id: ThreadId,
@@ -19,7 +19,7 @@ async def wait_until_idle(
     *,
     only_done: bool = False,
 ) -> bool:
-    """Whether the run is done or waits for a decision within `seconds`."""
+    """Wait until the run is done or needs a decision; False after `seconds`."""
     subscription = ctx.hub.subscribe(tenant, thread_id)
     deadline = asyncio.get_running_loop().time() + seconds
     try:
@@ -27,7 +27,7 @@ async def wait_until_idle(
             found = await runs.status_of_run(ctx.database.pool, tenant, run_id)
             if found is None or found.status is RunStatus.DONE:
                 return True
-            if found.is_idle and not only_done:
+            if found.needs_decision and not only_done:
                 return True
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:

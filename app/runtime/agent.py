@@ -7,9 +7,14 @@ from typing import Protocol, TypeAlias
 
 from app.domain.agents.capabilities import FULL, Capabilities
 from app.domain.agents.specs import AgentSpec
+from app.domain.deps import NO_DEPS, Deps
 from app.domain.ids import AgentId, AgentVersion
 from app.runtime.plugins import NO_PLUGINS, PluginSet
-from app.runtime.ports import LanguageModel, ModelChunk, ModelRequest, Tool
+from app.runtime.ports.models import LanguageModel, ModelChunk, ModelRequest
+from app.runtime.ports.outputs import OutputFormat
+from app.runtime.ports.prices import NO_PRICES, Prices
+from app.runtime.ports.tools import Tool
+from app.runtime.tool_search.search_tool import ToolSearch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +28,16 @@ class ResolvedAgent:
     plugins: PluginSet = NO_PLUGINS
     summarizer: LanguageModel | None = None
     """The model that summarises old messages, if compaction is on."""
+    output: OutputFormat | None = None
+    """The format of final answers: the run's own, or else the agent's."""
+    prices: Prices = NO_PRICES
+    summarizer_prices: Prices = NO_PRICES
+    deps: Deps = NO_DEPS
+    """What this process opened for its tools and plugins."""
+    tool_search: ToolSearch | None = None
+    """If it has many tools: the search tool, which is one of `tools`, and those that it finds."""
     is_placeholder: bool = False
-    """Whether it stands for an agent whose code isn't loaded; then no hooks are called."""
+    """Whether it replaces an agent whose code isn't loaded. Its hooks are not called then."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -52,7 +65,7 @@ class RemoteAgent:
         return {}
 
 
-Found: TypeAlias = ResolvedAgent | RemoteAgent | UnknownAgentVersion
+AgentLookup: TypeAlias = ResolvedAgent | RemoteAgent | UnknownAgentVersion
 
 
 class _NoModel:
@@ -67,11 +80,11 @@ class _NoModel:
 
 
 def placeholder_agent(agent_id: AgentId) -> ResolvedAgent:
-    """Stands for an unavailable agent when its run ends without asking a model."""
+    """Return a replacement for an unavailable agent, for a run that ends without asking a model."""
     spec = AgentSpec(id=agent_id, model="none")
     return ResolvedAgent(spec=spec, model=_NoModel(), tools={}, is_placeholder=True)
 
 
 class Agents(Protocol):
-    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
+    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> AgentLookup:
         """The agent at exactly this version; the current one if `version` is None."""

@@ -1,8 +1,8 @@
 """Interruption: stops the current work of an executing run.
 
-A run is interrupted to be cancelled, to be handed over to another worker, because its time is up, or
-because another worker owns it already. Slow work is inside an `interruptible` block, which an urgent request
-leaves at once. At a step's border the run checks for requests itself.
+A run is interrupted for a cancel, for a hand-over to another worker, at its time limit, or because another
+worker owns it. Slow work is inside an `interruptible` block, which an urgent request leaves at once. At a
+step's border the run checks for requests itself.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class Interruption:
             async with asyncio.timeout(None) as scope:
                 self._scopes.add(scope)
                 if self._is_urgent:
-                    scope.reschedule(0)
+                    scope.reschedule(0.0)
                 try:
                     yield
                 finally:
@@ -97,4 +97,4 @@ class Interruption:
             return
         self._is_urgent = True
         for scope in self._scopes:
-            scope.reschedule(0)
+            scope.reschedule(0.0)

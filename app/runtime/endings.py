@@ -11,6 +11,7 @@ from app.domain.errors import PluginFailed
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.run_finish import finish_done, finish_suspended
 from app.domain.ids import TicketKey
+from app.domain.json_values import without_none
 from app.domain.runs.runs import (
     AWAITING_CHILDREN,
     AWAITING_EVENT,
@@ -19,15 +20,15 @@ from app.domain.runs.runs import (
     Done,
     RunRecord,
     Waiting,
-    status_of,
     waiting_reason,
 )
-from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Termination, status_reason
+from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Termination
 from app.domain.threads.messages import LoggedMessage, Message, Role
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketKind
 from app.domain.tools.tool_calls import CallState
 from app.runtime.active_run import ActiveRun
 from app.runtime.inference.partial_answers import take_partial_answer
+from app.runtime.inference.structured_output import answered, invalid
 from app.runtime.phases import call_run_end_hooks
 from app.runtime.tool_calls.batch import ToolBatch
 from app.runtime.tool_calls.new_calls import with_calls_declined
@@ -131,9 +132,19 @@ async def finish_or_suspend(
 
 
 async def _finish_naturally(run: ActiveRun, last: ToolBatch | None = None) -> RunFinished | None:
-    termination = await _call_run_end(run, NaturalEnd())
+    termination = await _call_run_end(run, _natural_end(run, last))
     answer = await _save_end(run, termination, last or ToolBatch(run))
     return RunFinished(termination) if isinstance(answer, CheckpointSaved) else None
+
+
+def _natural_end(run: ActiveRun, last: ToolBatch | None) -> Termination:
+    """The natural end, if the last answer has the format that the agent's output needs."""
+    output = run.agent.output
+    if output is None:
+        return NaturalEnd()
+    text = last_text(run.record, run.log, () if last is None else last.messages)
+    value, problem = answered(output, text)
+    return NaturalEnd() if value is not None else invalid(problem, text)
 
 
 async def _wait_for_tasks(run: ActiveRun) -> Suspended | None:
@@ -152,12 +163,16 @@ async def finish(
 
 
 async def _save_end(run: ActiveRun, termination: Termination, last: ToolBatch) -> CheckpointAnswer:
-    messages = [*take_partial_answer(run, termination), *last.messages]
-    response = last_words(run.record, run.log, messages)
-    state = Done(termination, run.clock.now(), response or None)
+    partial = take_partial_answer(run, termination)
+    messages = [*partial, *last.messages]
+    response = last_text(run.record, run.log, messages)
+    value = None
+    if run.agent.output is not None and isinstance(termination, NaturalEnd):
+        value, _ = answered(run.agent.output, response)
+    state = Done(termination, run.clock.now(), response or None, value)
     return await run.save(
         messages,
-        events=last.pending_events,
+        events=[*map(run.message_done, partial), *last.pending_events],
         applied=last.applied,
         state=state,
         completes_step=run.in_step,
@@ -165,11 +180,7 @@ async def _save_end(run: ActiveRun, termination: Termination, last: ToolBatch) -
         finish=finish_done(
             run.record,
             termination,
-            {
-                "response": response,
-                "status": status_of(state).value,
-                "status_reason": status_reason(termination),
-            },
+            without_none({"response": response, "structured_output": value}),
         ),
     )
 
@@ -205,7 +216,7 @@ def close_open_calls(run: ActiveRun) -> ToolBatch:
     return batch
 
 
-def last_words(
+def last_text(
     record: RunRecord, log: Sequence[LoggedMessage], messages: Sequence[Message] = ()
 ) -> str:
     """The last text that the assistant wrote in the run: in the log or in the new messages."""

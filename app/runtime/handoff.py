@@ -8,7 +8,9 @@ thread's next run uses that agent if its start names none.
 from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
+from app.domain.runs.limits import Limit
 from app.domain.runs.terminations import Blocked
+from app.domain.usage.billed_requests import BilledTokens
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import RemoteAgent, ResolvedAgent, UnknownAgentVersion
 from app.runtime.state import Change, ChangeBatch, StateKey, StateScope
@@ -37,13 +39,13 @@ def active_agent(thread_state: JsonObject) -> tuple[AgentId, AgentVersion] | Non
     return AgentId(remembered["agent_id"]), AgentVersion(remembered["version"])
 
 
-def with_agent_at_work(thread_state: JsonObject, agent: AgentSpec) -> JsonObject:
+def with_active_agent(thread_state: JsonObject, agent: AgentSpec) -> JsonObject:
     """The thread's state while an agent executes a run that was started with it. Without an earlier
     hand-off the state stays as it is: the thread's latest run names the agent."""
     if thread_state.get(ACTIVE_AGENT.name) is None:
         return thread_state
-    at_work = {"agent_id": agent.id, "version": agent.version}
-    return {**thread_state, ACTIVE_AGENT.name: at_work}
+    entry = {"agent_id": agent.id, "version": agent.version}
+    return {**thread_state, ACTIVE_AGENT.name: entry}
 
 
 def activate_agent(run: ActiveRun) -> None:
@@ -51,12 +53,12 @@ def activate_agent(run: ActiveRun) -> None:
     run.state.register([ACTIVE_AGENT, REQUESTED_AGENT])
     if run.is_fresh:
         if run.state.snapshot.get(ACTIVE_AGENT) is not None:
-            _remember(run, run.agent)
+            _save_active_agent(run, run.agent)
         _activate(run)
 
 
 async def hand_off_if_requested(run: ActiveRun) -> Blocked | None:
-    """Let the requested agent take over; or why it can't, with the thread's agent as it was."""
+    """Let the requested agent take over. If it can't, return the reason; the thread's agent stays."""
     requested = _requested(run)
     if requested is None or requested == run.agent.spec.id:
         return None
@@ -67,17 +69,26 @@ async def hand_off_if_requested(run: ActiveRun) -> Blocked | None:
         return _refused(
             run, f"agent {requested!r} is executed by a remote server and can't take over a run"
         )
+    if Limit.COST_USD in run.usage_meter.limits.requested and not await _has_price(run, found):
+        return _refused(
+            run, f"the run has a limit of its cost, and {found.model.name} has no price"
+        )
     _deactivate(run)
     run.agent = found
     run.state.register(found.plugins.keys)
     run.change_state(ChangeBatch([Change(REQUESTED_AGENT, None)]))
-    _remember(run, found)
+    _save_active_agent(run, found)
     _activate(run)
     return None
 
 
+async def _has_price(run: ActiveRun, agent: ResolvedAgent) -> bool:
+    await agent.prices.load()
+    return agent.prices.cost(agent.model.name, BilledTokens(), run.clock.now()) is not None
+
+
 def _requested(run: ActiveRun) -> AgentId | None:
-    """The agent that is to take over. Older releases kept the request in the thread's state."""
+    """The agent that takes over. Older releases stored the request in the thread's state."""
     requested = run.state.snapshot.get(REQUESTED_AGENT)
     in_thread = run.state.snapshot.get(ACTIVE_AGENT)
     if requested is None and in_thread is not None and in_thread.get("version") is None:
@@ -86,16 +97,16 @@ def _requested(run: ActiveRun) -> AgentId | None:
 
 
 def _refused(run: ActiveRun, reason: str) -> Blocked:
-    """Why no hand-off happens; a request that an older release left in the thread's state is undone."""
+    """Return the reason as `Blocked`, and reset a request that an older release stored in the thread's state."""
     in_thread = run.state.snapshot.get(ACTIVE_AGENT)
     if in_thread is not None and in_thread.get("version") is None:
-        _remember(run, run.agent)
+        _save_active_agent(run, run.agent)
     return Blocked(f"handoff resolve failed: {reason}")
 
 
-def _remember(run: ActiveRun, agent: ResolvedAgent) -> None:
-    at_work = {"agent_id": agent.spec.id, "version": agent.spec.version}
-    run.change_state(ChangeBatch([Change(ACTIVE_AGENT, at_work)]))
+def _save_active_agent(run: ActiveRun, agent: ResolvedAgent) -> None:
+    entry = {"agent_id": agent.spec.id, "version": agent.spec.version}
+    run.change_state(ChangeBatch([Change(ACTIVE_AGENT, entry)]))
 
 
 def _activate(run: ActiveRun) -> None:

@@ -2,9 +2,9 @@
 
     stop   the run ends; when its time is up, the current work is interrupted
     ask    the run suspends with a ticket; when its time is up, the current work may continue for as long
-           again as the limit, and at most GRACE_SECONDS
+           again as the limit, and at most MAX_GRACE_SECONDS
 
-Steps and tokens are checked before each step, tool calls before each call, and time by a timer. A run
+Steps, tokens and cost are checked before each step, tool calls before each call, and time by a timer. A run
 whose last answer needs no further step finishes, even beyond a limit.
 """
 
@@ -27,20 +27,29 @@ from app.domain.tickets.limit_tickets import (
     reason_not_raised,
 )
 from app.domain.tickets.terms import policy_of_request
-from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
+from app.domain.tickets.ticket_json import ticket_to_json
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.runtime.active_run import ActiveRun
-from app.runtime.endings import Ending, Suspended, close_open_calls, finish, save_suspension
+from app.runtime.endings import Ending, Suspended, close_open_calls, fail, finish, save_suspension
 
-GRACE_SECONDS = 30.0
+MAX_GRACE_SECONDS = 30.0
 
-_CHECKED_BEFORE_STEP = (Limit.STEPS, Limit.TOKENS, Limit.WALL_SECONDS)
+_CHECKED_BEFORE_STEP = (Limit.STEPS, Limit.TOKENS, Limit.WALL_SECONDS, Limit.COST_USD)
 
 
 async def check_limits(run: ActiveRun) -> Ending | None:
     """Check the limits before a step; None if it may begin."""
+    limits = run.usage_meter.limits
+    if limits.of(Limit.COST_USD) is not None and run.billing.unpriced_requests:
+        # A plugin chose the model. A start is refused if the agent's own models have no price.
+        return await fail(
+            run,
+            "price_unknown",
+            "a model of the run has no price, and the run has a limit of its cost",
+        )
     used = run.used
     for limit in _CHECKED_BEFORE_STEP:
-        allowed = run.usage_meter.limits.of(limit)
+        allowed = limits.of(limit)
         if allowed is not None and used.of(limit) >= allowed:
             return await at_the_limit(run, limit)
     return None
@@ -54,7 +63,9 @@ async def at_the_limit(run: ActiveRun, limit: Limit) -> Ending:
 
 
 def stopped(run: ActiveRun, limit: Limit, why: str = "") -> Stopped:
-    return exhausted(limit, run.used.of(limit), run.usage_meter.limits.of(limit) or 0, why)
+    allowed = run.usage_meter.limits.of(limit)
+    assert allowed is not None, "only a limit that the run has can be reached"
+    return exhausted(limit, run.used.of(limit), allowed, why)
 
 
 async def new_limit_ticket(run: ActiveRun, limit: Limit) -> Ticket:
@@ -68,7 +79,7 @@ async def new_limit_ticket(run: ActiveRun, limit: Limit) -> Ticket:
         id=TicketKey(new_id()),
         agent_id=run.agent.spec.id,
         step_index=run.step_index,
-        taken=await run.answers.names_used(),
+        used_names=await run.answers.names_used(),
         terms=run.agent.spec.ticket_terms(LIMIT_TOOL_NAME, policy),
         at=run.clock.now(),
     )
@@ -126,7 +137,7 @@ def wall_clock_limit(run: ActiveRun) -> Iterator[None]:
         return
     left = max(0.0, allowed - run.active_seconds)
     asks = run.usage_meter.limits.on_limit is OnLimit.ASK
-    limit_asked = run.usage_meter.limits.asked.get(Limit.WALL_SECONDS, allowed)
+    limit_asked = run.usage_meter.limits.requested.get(Limit.WALL_SECONDS, allowed)
 
     def time_is_up() -> None:
         run.interruption.out_of_time(now=not asks)
@@ -137,7 +148,7 @@ def wall_clock_limit(run: ActiveRun) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     timers = [
         loop.call_later(left, time_is_up),
-        loop.call_later(left + min(GRACE_SECONDS, limit_asked), grace_is_over),
+        loop.call_later(left + min(MAX_GRACE_SECONDS, limit_asked), grace_is_over),
     ]
     if not left:
         time_is_up()

@@ -11,11 +11,11 @@ from typing import assert_never
 from app import telemetry
 from app.domain.errors import OwnershipLost
 from app.domain.events.run_events import RunStart
-from app.domain.events.step_events import StepStart, StreamReset
+from app.domain.events.step_events import StreamReset
 from app.domain.runs.identity import run_identity
 from app.domain.runs.limits import Limit
 from app.domain.runs.rate_limits import TimedPause
-from app.domain.runs.terminations import MAX_ROUNDS, Stopped, Termination
+from app.domain.runs.terminations import MAX_ROUNDS, Failed, Stopped, Termination
 from app.domain.threads.messages import Message, Role, Text, Visibility
 from app.domain.tickets.tickets import TicketStatus
 from app.domain.tools.tool_calls import CallState
@@ -36,10 +36,15 @@ from app.runtime.endings import (
 from app.runtime.handoff import activate_agent, hand_off_if_requested, handoff_change
 from app.runtime.inference.infer import Reply, infer
 from app.runtime.inference.partial_answers import partial_answer
+from app.runtime.inference.structured_output import judged
 from app.runtime.limits import apply_raises, at_the_limit, check_limits, wall_clock_limit
 from app.runtime.phases import HookRequests, call_hooks
 from app.runtime.plugins import Phase
-from app.runtime.resume import apply_decisions, continue_interrupted_calls, resume_held_calls
+from app.runtime.resume import (
+    apply_decisions,
+    continue_interrupted_calls,
+    resume_calls_held_by_limit,
+)
 from app.runtime.run_tool_calls import run_tool_calls
 from app.runtime.state import ChangeBatch
 from app.runtime.tool_calls.background import has_answered
@@ -94,7 +99,7 @@ def _begin_activation(run: ActiveRun) -> None:
         return
     run.emit(RunStart(run_identity(run.record), run.record.lineage.parent_run_id))
     if _calls_of_open_step(run):
-        _begin_step(run)
+        run.begin_step()
 
 
 def _calls_of_open_step(run: ActiveRun) -> list[CallState]:
@@ -111,7 +116,7 @@ async def _resume_open_calls(run: ActiveRun) -> Ending | None:
     if not run.open_calls:
         return None
     await continue_interrupted_calls(run, batch)
-    await resume_held_calls(run, batch)
+    await resume_calls_held_by_limit(run, batch)
     while True:
         await apply_decisions(run, batch)
         if batch.stop is not None:
@@ -151,7 +156,7 @@ async def _read_pending_inputs(run: ActiveRun) -> Ending | None:
     """Append pending inputs to the log, but only after an interrupted answer is complete."""
     while run.unread_inputs and partial_answer(run) is None:
         await run.read_inbox()
-        # All inputs may have been retracted. Then the last answer still stands.
+        # All inputs may have been retracted. Then the last answer is final.
         if has_answered(run) and (ending := await finish_or_suspend(run)) is not None:
             return ending
     return None
@@ -162,7 +167,7 @@ async def _run_step(run: ActiveRun) -> Ending | None:
     if not run.in_step:
         if (ending := await _check_before_step(run)) is not None:
             return ending
-        _begin_step(run)
+        run.begin_step()
     requests = await call_hooks(run, Phase.BEFORE_INFERENCE)
     if (ending := await _stop_or_wait(run, requests)) is not None:
         return ending
@@ -185,15 +190,11 @@ async def _check_before_step(run: ActiveRun) -> Ending | None:
     return await pause_if_requested(run)
 
 
-def _begin_step(run: ActiveRun) -> None:
-    run.in_step = True
-    run.emit(StepStart(run.new_message_id()))
-
-
 async def _process_reply(run: ActiveRun, reply: Reply) -> Ending | None:
     """Run the calls of the model's answer, or complete the step without calls."""
     message = _assistant_message(run, reply)
     run.unsaved_answer = message
+    run.emit(run.message_done(message))
     requests = await call_hooks(run, Phase.AFTER_INFERENCE, answer=message)
     if requests.stop is not None:
         return await finish(run, requests.stop, with_calls_declined(run, message))
@@ -208,11 +209,17 @@ async def _process_reply(run: ActiveRun, reply: Reply) -> Ending | None:
     stop = await _call_step_end_hooks(run)
     if note:
         return await _complete_step(run, batch, stop)
+    match judged(run, message):
+        case Message() as correction:
+            batch.messages.append(correction)
+            return await _complete_step(run, batch, stop)
+        case Failed() as failure:
+            return await finish(run, failure, batch)
     return await finish_or_suspend(run, batch, stop)
 
 
 async def _end_step_with_calls(run: ActiveRun, batch: ToolBatch) -> Ending | None:
-    """Finish if a plugin or a call asked for it, suspend if tickets were opened, else complete the step."""
+    """Finish if a plugin or a call requested it, suspend if tickets were opened, else complete the step."""
     await batch.save_before_hooks(Phase.STEP_END)
     try:
         stop = await _call_step_end_hooks(run)
@@ -248,10 +255,11 @@ async def _complete_step(
 
 def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     return Message(
-        id=run.new_message_id(),
+        id=run.answer_id(),
         role=Role.ASSISTANT,
         content=(Text(reply.text),) if reply.text else (),
         tool_calls=reply.calls,
+        provider_data=reply.provider_data,
     )
 
 

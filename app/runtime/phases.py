@@ -13,7 +13,8 @@ from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
 from app.domain.rules.rules import Rule
 from app.domain.runs.pauses import PLUGIN_PREFIX, NewPause
-from app.domain.runs.rate_limits import AskedBy, TimedPause
+from app.domain.runs.rate_limits import PauseOrigin, TimedPause
+from app.domain.runs.run_info import run_info
 from app.domain.runs.runs import RunRecord, Usage
 from app.domain.runs.terminations import Termination
 from app.domain.threads.messages import LoggedMessage
@@ -59,7 +60,7 @@ class HookRequests:
         longest = max(waits, key=lambda wait: wait.seconds)
         return TimedPause(
             seconds=longest.seconds,
-            asked_by=AskedBy.PLUGIN,
+            origin=PauseOrigin.PLUGIN,
             source=longest.plugin,
             detail=longest.detail,
         )
@@ -156,9 +157,9 @@ def _set_pause(run: HookedRun, hook: tuple[str, Hook], requests: Sequence[Reques
 def _view(run: HookedRun, phase: Phase, phase_fields: dict[str, Any]) -> HookView:
     return HookView(
         phase=phase,
-        run_id=run.record.id,
-        thread_id=run.record.thread_id,
+        run=run_info(run.record),
         agent=run.agent.spec,
+        deps=run.agent.deps,
         state=run.state.snapshot,
         log=tuple(run.log),
         steps=run.steps,
@@ -190,7 +191,7 @@ async def _call_hook(plugin: str, hook: Hook, view: HookView) -> Sequence[Reques
     for request in requests:
         if not isinstance(request, OFFERED[view.phase]):
             raise PluginFailed(
-                plugin, view.phase.value, f"{type(request).__name__} can't be asked for there"
+                plugin, view.phase.value, f"{type(request).__name__} can't be requested there"
             )
     return [
         replace(request, plugin=plugin) if isinstance(request, SuspendRun) else request

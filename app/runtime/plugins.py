@@ -12,17 +12,19 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from app.domain.agents.specs import AgentSpec
-from app.domain.ids import AgentId, RunId, ThreadId
+from app.domain.deps import Deps
+from app.domain.ids import AgentId
 from app.domain.inference.options import InferenceOptions
 from app.domain.json_values import Json, JsonObject
 from app.domain.rules.rules import Rule
+from app.domain.runs.run_info import RunInfo
 from app.domain.runs.runs import Usage
 from app.domain.runs.terminations import Termination
 from app.domain.signals import EventWait, ReceivedEvent
 from app.domain.threads.messages import LoggedMessage, Message, ToolCall
 from app.domain.tools.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.history.compaction_plan import CompactionPolicy
-from app.runtime.ports import Tool
+from app.runtime.ports.tools import Tool
 from app.runtime.state import Change, StateKey, StateView
 
 PERMISSION = "permission"
@@ -58,9 +60,10 @@ class HookView:
     """The run at the moment of the call. Fields that a phase doesn't have are None."""
 
     phase: Phase
-    run_id: RunId
-    thread_id: ThreadId
+    run: RunInfo
     agent: AgentSpec
+    deps: Deps
+    """What the functions with `@startup` opened: `view.deps.pool`."""
     state: StateView
     log: Sequence[LoggedMessage]
     steps: int
@@ -70,6 +73,8 @@ class HookView:
     """Time spent executing, over all activations, without waits."""
     call: ToolCall | None = None
     """The current call, with the arguments that it runs with."""
+    tool: ToolDescriptor | None = None
+    """At the gate: the called tool."""
     was_approved: bool = False
     """Whether a person approved this call."""
     resume_input: Json = None
@@ -86,7 +91,7 @@ class HookView:
 
 
 class ContextTarget(StrEnum):
-    """Where a context message stands in a request."""
+    """The position of a context message in a request."""
 
     SYSTEM = "system"
     """Right after the system prompt."""
@@ -252,7 +257,7 @@ Hook: TypeAlias = Callable[[HookView], Awaitable[Sequence[Request]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRequest:
-    """The rest of a model request, for transforms."""
+    """The parts of a model request besides its messages, for transforms."""
 
     system_prompt: str
     tools: Sequence[ToolDescriptor]

@@ -6,18 +6,20 @@ from typing import assert_never
 from app.domain.children.child_runs import result_of_report
 from app.domain.signals import EventWait, timeout_message
 from app.domain.tickets.decisions import EXPIRED, Action, denial
-from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus, ticket_order
+from app.domain.tickets.ticket_json import ticket_order
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import (
     CallState,
     CallStatus,
     ResumeMode,
+    SuspensionRequest,
     ToolResult,
     result_of_response,
 )
 from app.runtime.active_run import ActiveRun
 from app.runtime.plugins import Phase
 from app.runtime.run_tool_calls import apply_verdict
-from app.runtime.tool_calls.approval_gate import gate_call
+from app.runtime.tool_calls.approval_gate import MustAsk, gate_call
 from app.runtime.tool_calls.batch import INTERRUPTIONS, ToolBatch
 from app.runtime.tool_calls.call_events import last_approval, tickets_of_call
 from app.runtime.tool_calls.execute import Executed, Resumption
@@ -54,25 +56,28 @@ async def continue_interrupted_calls(run: ActiveRun, batch: ToolBatch) -> None:
         raise
 
 
-async def resume_held_calls(run: ActiveRun, batch: ToolBatch) -> None:
-    """Run the calls that a limit held back: suspended calls without a ticket of their own."""
+async def resume_calls_held_by_limit(run: ActiveRun, batch: ToolBatch) -> None:
+    """Run the calls that a limit held back: open calls without a ticket of their own.
+
+    One that has run before its worker was lost is reported, and not run again.
+    """
     with_ticket = {ticket.call_id for ticket in run.tickets}
     held = [
         state
         for state in run.open_calls.values()
-        if state.status is CallStatus.SUSPENDED and state.call.id not in with_ticket
+        if state.status is not CallStatus.RUNNING and state.call.id not in with_ticket
     ]
     try:
         for state in sorted(held, key=lambda each: each.position):
             if batch.stop is not None:
                 return
-            await _run_held_call(batch, state)
+            await _run_call_held_by_limit(batch, state)
     except INTERRUPTIONS:
         await batch.save()
         raise
 
 
-async def _run_held_call(batch: ToolBatch, state: CallState) -> None:
+async def _run_call_held_by_limit(batch: ToolBatch, state: CallState) -> None:
     if state.unreported_result is not None:
         before = executed_before(batch.run, state, state.unreported_result)
         await batch.finish(state, before, resumed=True)
@@ -127,6 +132,11 @@ async def _apply_decision(batch: ToolBatch, state: CallState, ticket: Ticket) ->
     ):
         await _apply_event(batch, state, ticket, ticket.event)
         return
+    if ticket.is_question_of_tool and (
+        ticket.decision is None or ticket.decision.answer.action is not Action.CANCEL
+    ):
+        await _answer_tool(batch, state, ticket)
+        return
     if ticket.decision is None:
         await batch.finish(state, Executed(ToolResult.error(name, EXPIRED)), resumed=True)
         return
@@ -150,7 +160,7 @@ async def _apply_decision(batch: ToolBatch, state: CallState, ticket: Ticket) ->
                 batch, state, Resumption(ticket, answer.result), is_counted=is_counted
             )
         case Action.EDIT:
-            edited = replace(state, run_with=answer.arguments)
+            edited = replace(state, edited_arguments=answer.arguments)
             await _run_resumed_call(
                 batch, edited, Resumption(ticket, answer.result), is_counted=is_counted
             )
@@ -174,6 +184,15 @@ async def _apply_event(batch: ToolBatch, state: CallState, ticket: Ticket, wait:
     await _run_resumed_call(batch, state, resumption, is_counted=is_wait_of_tool)
 
 
+async def _answer_tool(batch: ToolBatch, state: CallState, ticket: Ticket) -> None:
+    """Run a call again whose tool asked a person. It finds the decision, also a rejection or an expiry."""
+    answer = None if ticket.decision is None else ticket.decision.answer
+    if answer is not None and answer.action is Action.EDIT:
+        state = replace(state, edited_arguments=answer.arguments)
+    approval = last_approval(await tickets_of_call(batch.run.answers, state))
+    await _run_resumed_call(batch, state, Resumption(approval), is_counted=True)
+
+
 async def _run_resumed_call(
     batch: ToolBatch, state: CallState, resumption: Resumption, *, is_counted: bool
 ) -> None:
@@ -185,15 +204,30 @@ async def _run_resumed_call(
         await batch.finish(state, before, resumed=True)
         return
     await batch.save_before_hooks(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE)
+    has_changed = _has_changed(batch.run, state, resumption.ticket)
     verdict = await gate_call(
         batch.run,
         state,
-        was_approved=resumption.was_approved,
+        was_approved=resumption.was_approved and not has_changed,
         resume_input=resumption.resume_input,
         is_counted=is_counted,
     )
     if verdict is not None:
+        if has_changed and isinstance(verdict, MustAsk):
+            verdict = replace(verdict, request=_asked_again(verdict.request))
         await apply_verdict(batch, state, verdict, resumed=True)
         return
     await batch.call_before_hooks(state, resumption)
     await batch.execute(state, resumption, resumed=True)
+
+
+def _has_changed(run: ActiveRun, state: CallState, approval: Ticket | None) -> bool:
+    """Whether the tool's description is another one than that which the person has approved."""
+    tool = run.agent.tools.get(state.call.name)
+    approved = None if approval is None else (approval.evidence or {}).get("tool_digest")
+    return approved is not None and tool is not None and tool.descriptor.digest != approved
+
+
+def _asked_again(request: SuspensionRequest) -> SuspensionRequest:
+    message = f"{request.message}. The tool's description has changed since it was approved"
+    return replace(request, message=message)

@@ -61,8 +61,8 @@ async def apply_verdict(
 ) -> None:
     """Give a call that doesn't run here its result, ticket or background task."""
     match verdict:
-        case CallRefused(result) | CallAnswered(result):
-            await batch.finish(state, Executed(result), resumed=resumed)
+        case CallRefused(result, changes) | CallAnswered(result, changes):
+            await batch.finish(state, Executed(result, changes), resumed=resumed)
         case MustAsk(request, kind):
             await batch.open_ticket(state, request, kind)
         case CallForbidden(reason):
@@ -72,7 +72,7 @@ async def apply_verdict(
         case OverLimit(waits):
             if waits:
                 ticket = batch.limit_ticket or await new_limit_ticket(batch.run, Limit.TOOL_CALLS)
-                batch.hold(state, ticket)
+                batch.hold_for_limit(state, ticket)
                 return
             batch.stop = stopped(batch.run, Limit.TOOL_CALLS)
             not_run = ToolResult.error(state.call.name, f"Not run: {batch.stop.detail}")
@@ -110,8 +110,8 @@ async def _run_sequentially(batch: ToolBatch, calls: Sequence[CallState]) -> Non
 
 
 async def _skip(batch: ToolBatch, state: CallState) -> None:
-    """Report a call that won't run as interrupted, or with the result that it had before a crash."""
-    if state.unreported_result is not None and state.status.is_final:
+    """Report a call that won't run as interrupted, or with the outcome that it had before a crash."""
+    if state.unreported_result is not None:
         await batch.finish(state, executed_before(batch.run, state, state.unreported_result))
     elif not state.is_answered:
         batch.interrupt(state)
@@ -186,7 +186,7 @@ async def _pass_gate(
     to_run: list[tuple[int, CallState]] = []
     for position, state in enumerate(calls):
         if state.is_answered:
-            reports.add(position, _nothing)
+            reports.add(position, _report_nothing)
         elif state.unreported_result is not None:
             executed = executed_before(batch.run, state, state.unreported_result)
             reports.add(position, partial(batch.finish, state, executed))
@@ -278,4 +278,4 @@ class _ParallelCalls:
         self._unsaved.clear()
 
 
-async def _nothing() -> None: ...
+async def _report_nothing() -> None: ...

@@ -130,17 +130,6 @@ def conflict_between(batches: Sequence[ChangeBatch]) -> MergeConflict | None:
     return None
 
 
-def merge_batches(first: ChangeBatch, second: ChangeBatch) -> ChangeBatch:
-    """Two batches of the same revision as one; the first one's changes come first."""
-    bases = {batch.base_revision for batch in (first, second) if batch.base_revision is not None}
-    if len(bases) > 1:
-        raise StateError(f"batches of different revisions can't be merged: {sorted(bases)}")
-    conflict = conflict_between([first, second])
-    if conflict is not None:
-        raise StateError(f"both batches change {conflict.key!r}, which only one may")
-    return ChangeBatch((*first.changes, *second.changes), bases.pop() if bases else None)
-
-
 class StateStore:
     """The state of one run and its thread."""
 

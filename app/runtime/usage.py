@@ -5,7 +5,17 @@ from typing import Any
 
 from app.domain.ids import CallId
 from app.domain.json_values import JsonObject
-from app.domain.runs.limits import RAISED, USED, Amount, Limit, RunLimits, limits_of, used_by
+from app.domain.runs.limits import (
+    RAISED,
+    USED,
+    Amount,
+    Limit,
+    RunLimits,
+    cost_micros_of,
+    limits_of,
+    unpriced_requests_of,
+    used_by,
+)
 from app.domain.runs.runs import RunRecord
 
 
@@ -16,6 +26,8 @@ class UsageMeter:
         before = used_by(record)
         self.limits: RunLimits = limits_of(record)
         self.tool_calls = before.tool_calls
+        self.cost_micros = cost_micros_of(record)
+        self.unpriced_requests = unpriced_requests_of(record)
         self.seconds_before: float = before.wall_seconds
         """Seconds of execution before this activation."""
         self.lost_ms = round(record.lost_seconds * 1000)
@@ -37,6 +49,10 @@ class UsageMeter:
         self._reserved.add(call_id)
         return True
 
+    def count_cost(self, micros: int, unpriced_requests: int) -> None:
+        """Set the run's cost so far, and the number of its requests to models without a price."""
+        self.cost_micros, self.unpriced_requests = micros, unpriced_requests
+
     def begin(self, call_ids: Iterable[CallId]) -> None:
         """Count reserved calls that are handed to their tools; other calls were counted before."""
         for call_id in call_ids:
@@ -49,6 +65,13 @@ class UsageMeter:
         state: dict[str, Any] = {}
         if self.limits.raised:
             state[RAISED] = {limit.value: amount for limit, amount in self.limits.raised.items()}
-        if self.tool_calls:
-            state[USED] = {"tool_calls": self.tool_calls}
+        has_cost_limit = Limit.COST_USD in self.limits.requested
+        used = {
+            "tool_calls": self.tool_calls,
+            "cost_micros": self.cost_micros,
+            # Only a limit of the cost needs it.
+            "unpriced_requests": self.unpriced_requests if has_cost_limit else 0,
+        }
+        if any(used.values()):
+            state[USED] = {name: count for name, count in used.items() if count}
         return state

@@ -1,6 +1,8 @@
 """Agent specs: every version that was used, so that a waiting run finds its own version."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
@@ -32,6 +34,28 @@ async def publish_specs(connection: Connection, tenant: Tenant, specs: Sequence[
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version of an agent, and when a server first had it."""
+
+    version: AgentVersion
+    created_at: datetime
+
+
+async def versions(
+    connection: Connection, tenant: Tenant, agent_id: AgentId, limit: int
+) -> list[StoredVersion]:
+    """The newest versions of an agent that the tenant may use."""
+    statement = (
+        select(agents.c.version, agents.c.created_at)
+        .where(agents.c.tenant.in_((tenant, ALL_TENANTS)), agents.c.id == agent_id)
+        .order_by(agents.c.created_at.desc(), agents.c.version)
+        .limit(limit)
+    )
+    rows = await connection.execute(statement)
+    return [StoredVersion(AgentVersion(row.version), row.created_at) for row in rows]
+
+
 async def find(
     connection: Connection, tenant: Tenant, agent_id: AgentId, version: AgentVersion
 ) -> AgentSpec | None:
@@ -41,5 +65,5 @@ async def find(
         agents.c.id == agent_id,
         agents.c.version == version,
     )
-    spec = (await connection.execute(statement)).scalars().first()
+    spec = await connection.scalar(statement)
     return None if spec is None else agent_from_json(spec)

@@ -1,7 +1,7 @@
 """Converts between rows and domain types."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -37,19 +37,21 @@ from app.domain.threads.messages import (
     Message,
     MessageRange,
     Role,
+    ToolCall,
     TruncationReason,
     Visibility,
     block_from_json,
     block_to_json,
-    call_from_json,
-    call_to_json,
 )
+from app.domain.threads.provider_data import provider_data_from_text, provider_data_to_text
 
 _CUT_SHORT = "cut_short"
+_RESULT = "result"
+_PROVIDER_DATA = "provider_data"
 
 
 class Row(Protocol):
-    """A row of either driver: columns by name."""
+    """A row: columns by name, with JSON decoded."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
@@ -62,11 +64,6 @@ def storable_json(value: Any) -> str:
     return compact(storable(value))
 
 
-def parsed(value: Any) -> Any:
-    """A jsonb object or array, whether its driver has decoded it or not."""
-    return json.loads(value) if isinstance(value, str | bytes) else value
-
-
 def message_columns(message: Message) -> dict[str, Any]:
     """The columns of a message without its thread and seq; JSON as text."""
     return {
@@ -74,31 +71,47 @@ def message_columns(message: Message) -> dict[str, Any]:
         "role": message.role.value,
         "visibility": message.visibility.value,
         "content": storable_json(_content(message)),
-        "tool_calls": storable_json([call_to_json(call) for call in message.tool_calls])
+        "tool_calls": storable_json([asdict(call) for call in message.tool_calls])
         if message.tool_calls
         else None,
         "tool_call_id": message.tool_call_id,
         "produced_by_run": message.run_id,
         "step_index": message.step_index,
-        "ran_with": None if message.ran_with is None else storable_json(message.ran_with),
+        "edited_arguments": None
+        if message.edited_arguments is None
+        else storable_json(message.edited_arguments),
     }
 
 
 def _content(message: Message) -> list[dict[str, Any]]:
-    """The blocks of a message, and a last block `cut_short` if the message was truncated."""
+    """The blocks of a message, and last blocks for what only some messages have."""
     blocks = [block_to_json(block) for block in message.content]
+    if message.provider_data is not None:
+        blocks.append(
+            {"type": _PROVIDER_DATA, "json": provider_data_to_text(message.provider_data)}
+        )
     if message.cut_short is not None:
         blocks.append({"type": _CUT_SHORT, "reason": message.cut_short.value})
+    if message.result is not None:
+        blocks.append({"type": _RESULT, "result": message.result})
     return blocks
 
 
 def message_of(row: Row) -> LoggedMessage:
-    calls = parsed(row["tool_calls"]) or ()
-    content = parsed(row["content"])
+    calls = row["tool_calls"] or ()
+    content = row["content"]
     cut_short = None
     if content and content[-1].get("type") == _CUT_SHORT:
         *content, mark = content
         cut_short = TruncationReason(mark["reason"])
+    result = None
+    if content and content[-1].get("type") == _RESULT:
+        *content, block = content
+        result = block["result"]
+    provider_data = None
+    if content and content[-1].get("type") == _PROVIDER_DATA:
+        *content, block = content
+        provider_data = provider_data_from_text(block["json"])
     run_id = row["produced_by_run"]
     return LoggedMessage(
         seq=row["seq"],
@@ -106,13 +119,17 @@ def message_of(row: Row) -> LoggedMessage:
             id=MessageId(row["message_id"]),
             role=Role(row["role"]),
             content=tuple(block_from_json(block) for block in content),
-            tool_calls=tuple(call_from_json(call) for call in calls),
+            tool_calls=tuple(
+                ToolCall(CallId(call["id"]), call["name"], call["arguments"]) for call in calls
+            ),
             tool_call_id=None if row["tool_call_id"] is None else CallId(row["tool_call_id"]),
             visibility=Visibility(row["visibility"]),
             run_id=None if run_id is None else RunId(run_id),
             step_index=row["step_index"],
-            ran_with=parsed(row["ran_with"]),
+            edited_arguments=row["edited_arguments"],
             cut_short=cut_short,
+            result=result,
+            provider_data=provider_data,
         ),
         created_at=row["created_at"],
     )
@@ -144,15 +161,15 @@ def run_of(row: Row) -> RunRecord:
             depth=row["depth"],
             retry_of=row["retry_of"],
         ),
-        request=parsed(row["request"]),
+        request=row["request"],
         input=_input_of(row),
         output=MessageOutput(
             _range_of(row["output_from"], row["output_to"]), _ids(row["output_ids"])
         ),
         steps=row["steps"],
         usage=Usage(row["input_tokens"], row["output_tokens"]),
-        run_state=parsed(row["state"]),
-        metadata=parsed(row["metadata"]),
+        run_state=row["state"],
+        metadata=row["metadata"],
         started_by=row["started_by"],
         attempt=row["attempt"],
         dispatch_id=row["dispatch_id"],
@@ -167,6 +184,7 @@ def run_of(row: Row) -> RunRecord:
         open_tasks=row["open_tasks"],
         rolled_back_by=row["rolled_back_by"],
         pause=_pause_of(row),
+        thread_key=row["thread_key"],
     )
 
 
@@ -185,9 +203,10 @@ def _state_of(row: Row) -> RunState:
             )
         case RunStatus.DONE:
             return Done(
-                termination_from_json(parsed(row["termination"])),
+                termination_from_json(row["termination"]),
                 _time(row["finished_at"]),
                 row["final_output"],
+                row["structured_output"],
             )
 
 

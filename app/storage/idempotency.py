@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete, func, insert, select, tuple_
 
-from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.idempotency import IdempotencyKey, StoredResponse
 from app.domain.ids import Tenant
 from app.domain.json_values import canonical
 from app.storage.postgres.database import Connection
@@ -17,11 +17,11 @@ from app.storage.tables import idempotency_keys
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredRequest:
     """The fingerprint of the first request with a key, and its response."""
 
     fingerprint: str
-    answer: KeptAnswer
+    response: StoredResponse
 
 
 async def hold(connection: Connection, tenant: Tenant, subject: str, key: IdempotencyKey) -> bool:
@@ -33,7 +33,7 @@ async def hold(connection: Connection, tenant: Tenant, subject: str, key: Idempo
 
 async def find(
     connection: Connection, tenant: Tenant, subject: str, key: IdempotencyKey
-) -> StoredAnswer | None:
+) -> StoredRequest | None:
     """The response stored under a key that the caller holds."""
     table = idempotency_keys.c
     statement = select(table.fingerprint, table.status, table.body, table.location).where(
@@ -45,15 +45,15 @@ async def find(
     row = (await connection.execute(statement)).one_or_none()
     if row is None:
         return None
-    return StoredAnswer(row.fingerprint, KeptAnswer(row.status, row.body, row.location))
+    return StoredRequest(row.fingerprint, StoredResponse(row.status, row.body, row.location))
 
 
-async def keep(
+async def store(
     connection: Connection,
     tenant: Tenant,
     subject: str,
     key: IdempotencyKey,
-    answer: KeptAnswer,
+    response: StoredResponse,
 ) -> None:
     """Store the response under a key that the caller holds, in the transaction of its command."""
     await connection.execute(
@@ -63,14 +63,14 @@ async def keep(
             route=key.route,
             key=key.key,
             fingerprint=key.fingerprint,
-            status=answer.status,
-            body=answer.body,
-            location=answer.location,
+            status=response.status,
+            body=response.body,
+            location=response.location,
         )
     )
 
 
-async def forget(connection: Connection, older_than: float, limit: int) -> int:
+async def delete_old(connection: Connection, older_than: float, limit: int) -> int:
     """Delete responses of all tenants that are older than `older_than`, oldest first."""
     table = idempotency_keys.c
     key = (table.tenant, table.subject, table.route, table.key)

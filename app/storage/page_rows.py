@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Text, cast, func, literal_column, or_, select
+from sqlalchemy import Select, Text, cast, func, literal_column, or_, select, tuple_
 
-from app.domain.slices import Slice
+from app.domain.slices import Order, PageRequest, Slice
 from app.storage.codec import Row
 from app.storage.postgres.database import Connection
 
@@ -13,6 +13,37 @@ T = TypeVar("T")
 
 MAX_PAGE_BYTES = 1_000_000
 """Bytes of all columns as text. A single row may be larger."""
+
+
+BY_CREATION = ("created_at", "id")
+
+
+async def page_of(
+    connection: Connection,
+    statement: Select[Any],
+    make: Callable[[Row], T],
+    wanted: PageRequest,
+    *,
+    by: Sequence[str] = BY_CREATION,
+) -> Slice[T]:
+    """The rows of a statement that a request asks for, ordered `by` columns of its result."""
+    columns = statement.selected_columns
+    if wanted.created_after is not None:
+        statement = statement.where(columns["created_at"] >= wanted.created_after)
+    if wanted.created_before is not None:
+        statement = statement.where(columns["created_at"] < wanted.created_before)
+    if wanted.after is not None:
+        position = tuple_(*(columns[name] for name in by))
+        is_next = position < wanted.after if wanted.order is Order.DESC else position > wanted.after
+        statement = statement.where(is_next)
+    return await page_rows(
+        connection,
+        statement,
+        make,
+        by=by,
+        descending=wanted.order is Order.DESC,
+        limit=wanted.limit,
+    )
 
 
 async def page_rows(
@@ -49,6 +80,6 @@ async def page_rows(
         )
         .order_by(measured.c.bytes_so_far)
     )
-    rows = (await connection.execute(fitting)).mappings().all()
+    rows = (await connection.execute(fitting)).all()
     items = tuple(make(row) for row in rows[:limit])
     return Slice(items, bool(rows) and len(items) < rows[0]["candidate_count"])

@@ -20,7 +20,7 @@ from app.domain.json_values import compact
 from app.domain.runs.terminations import SUSPENDED
 from app.domain.threads.inputs import InputStatus
 from app.storage.codec import storable_json
-from app.storage.postgres.database import Connection, raw
+from app.storage.postgres.database import Connection
 from app.storage.tables import event_heads, events, inputs, retention, runs, tasks
 from app.storage.tickets.audit import AUDITED_EVENTS
 
@@ -179,7 +179,7 @@ async def _deltas(connection: Connection, run: FinishedRun, after: int) -> list[
 async def _replace(connection: Connection, run: FinishedRun, merged: Sequence[LoggedDelta]) -> int:
     if not merged:
         return 0
-    driver = await raw(connection)
+    driver = connection.driver
     first, last = [one.from_seq for one in merged], [one.seq for one in merged]
     bodies = [storable_json(one.fields) for one in merged]
     status = await driver.execute(_DELETE_MERGED, run.tenant, run.thread_id, first, last)
@@ -223,7 +223,7 @@ FROM head WHERE h.tenant = head.tenant AND h.thread_id = head.thread_id
 
 async def _record_pruned(connection: Connection, finished: Sequence[FinishedRun]) -> None:
     """Record in the event heads what was deleted. The heads are the last locks, taken in order of thread."""
-    driver = await raw(connection)
+    driver = connection.driver
     await driver.execute(
         _RECORD_PRUNED,
         [run.tenant for run in finished],
@@ -235,14 +235,14 @@ async def _record_pruned(connection: Connection, finished: Sequence[FinishedRun]
 # --- tasks and inputs -----------------------------------------------------------------------------
 
 
-async def forget_tasks(connection: Connection, finished: Iterable[FinishedRun]) -> int:
+async def delete_tasks(connection: Connection, finished: Iterable[FinishedRun]) -> int:
     """Delete the tasks of finished runs. Their results are in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(tasks).where(tuple_(tasks.c.tenant, tasks.c.run_id).in_(keys))
     return (await connection.execute(statement)).rowcount
 
 
-async def forget_inputs(connection: Connection, finished: Iterable[FinishedRun]) -> int:
+async def delete_inputs(connection: Connection, finished: Iterable[FinishedRun]) -> int:
     """Delete consumed and retracted inputs of finished runs. Consumed messages are in the log."""
     keys = [(run.tenant, run.id) for run in finished]
     statement = delete(inputs).where(

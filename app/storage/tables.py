@@ -69,6 +69,8 @@ threads = Table(
     metadata,
     Column("tenant", Text, nullable=False),
     Column("id", _uuid, nullable=False),
+    # The client's own name of the thread. The id follows from it, so it needs no index.
+    Column("key", Text),
     Column("title", Text),
     Column("resource_id", Text),
     Column("parent_thread_id", _uuid),
@@ -92,6 +94,13 @@ threads = Table(
         postgresql_using="gin",
         postgresql_ops={"metadata": "jsonb_path_ops"},
         postgresql_where=text("metadata <> '{}'"),
+    ),
+    # For searches by the words of titles.
+    Index(
+        "threads_titles",
+        text("to_tsvector('simple'::regconfig, title)"),
+        postgresql_using="gin",
+        postgresql_where=text("title IS NOT NULL"),
     ),
     postgresql_with={"fillfactor": "80"},
 )
@@ -125,7 +134,7 @@ messages = Table(
     Column("tool_call_id", Text),
     Column("produced_by_run", _uuid),
     Column("step_index", Integer),
-    Column("ran_with", JSONB(none_as_null=True)),
+    Column("edited_arguments", JSONB(none_as_null=True)),
     Column("created_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "thread_id", "seq"),
     UniqueConstraint("tenant", "thread_id", "message_id"),
@@ -158,6 +167,8 @@ runs = Table(
     Column("tenant", Text, nullable=False),
     Column("id", _uuid, nullable=False),
     Column("thread_id", _uuid, nullable=False),
+    # That of the thread when the run was created.
+    Column("thread_key", Text),
     Column("agent_id", Text, nullable=False),
     Column("agent_version", Text, nullable=False),
     Column("status", Text, nullable=False),
@@ -168,6 +179,7 @@ runs = Table(
     Column("waiting_until", _time),
     Column("termination", JSONB(none_as_null=True)),
     Column("final_output", Text),
+    Column("structured_output", JSONB(none_as_null=True)),
     Column("root_run_id", _uuid, nullable=False),
     Column("parent_run_id", _uuid),
     Column("parent_thread_id", _uuid),
@@ -234,6 +246,35 @@ runs = Table(
     CheckConstraint("open_tasks >= 0", name="open_tasks"),
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "thread_id", "created_at", "id"),
+    # For lists: unfinished runs by status, and runs that did not succeed by how they ended. Most runs are
+    # in neither, and a list of finished or succeeded runs finds enough of them by creation.
+    Index(
+        "runs_unfinished",
+        "tenant",
+        "status",
+        "created_at",
+        "id",
+        postgresql_where=text("status <> 'done'"),
+    ),
+    Index(
+        "runs_without_success",
+        "tenant",
+        text("(termination ->> 'type')"),
+        "created_at",
+        "id",
+        postgresql_where=text(
+            "(termination ->> 'type') NOT IN ('natural_end', 'behavior_requested')"
+        ),
+    ),
+    Index(None, "tenant", "agent_id", "created_at", "id"),
+    # Runs without metadata have no entry, so that they start faster.
+    Index(
+        "runs_metadata",
+        "metadata",
+        postgresql_using="gin",
+        postgresql_ops={"metadata": "jsonb_path_ops"},
+        postgresql_where=text("metadata <> '{}'"),
+    ),
     # Runs with an error code, by that code.
     Index(
         "runs_ended_by_code",
@@ -297,7 +338,7 @@ runs = Table(
     ),
     # Finished child runs that are to be deleted.
     Index(
-        "runs_to_forget",
+        "runs_to_delete",
         "updated_at",
         postgresql_where=text(
             "status = 'done' AND parent_run_id IS NOT NULL AND (request ->> 'keep') = 'false'"
@@ -325,6 +366,8 @@ inputs = Table(
     Column("revision", Integer, nullable=False, server_default=text("1")),
     Column("created_at", _time, nullable=False, server_default=_now),
     Column("consumed_seq", BigInteger),
+    # The subject that retracted it; null if its run ended without reading it.
+    Column("retracted_by", Text),
     PrimaryKeyConstraint("tenant", "id"),
     _belongs_to("runs", "run_id"),
     _one_of("status", InputStatus),
@@ -344,8 +387,8 @@ tool_calls = Table(
     Column("position", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("arguments", JSONB, nullable=False),
-    Column("run_with", JSONB(none_as_null=True)),
-    Column("kept", JSONB(none_as_null=True)),
+    Column("edited_arguments", JSONB(none_as_null=True)),
+    Column("unreported_outcome", JSONB(none_as_null=True)),
     Column("status", Text, nullable=False),
     Column("effect", Text, nullable=False),
     Column("idempotency_key", Text, nullable=False),
@@ -441,6 +484,8 @@ pending_run_ends = Table(
     Column("log_end", BigInteger, nullable=False),
     Column("thread_state", JSONB, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
+    Column("claims", Integer, nullable=False, server_default="0"),
+    Column("claimed_until", _time),
     PrimaryKeyConstraint("tenant", "run_id"),
     _belongs_to("runs", "run_id"),
     Index(None, "created_at"),
@@ -467,6 +512,8 @@ tickets = Table(
     Column("reason", Text),
     Column("message", Text, nullable=False),
     Column("evidence", JSONB(none_as_null=True)),
+    # What a tool needs to continue its call after the decision. No client sees it.
+    Column("carry", JSONB(none_as_null=True)),
     Column("event_name", Text),
     Column("event_key", Text),
     Column("event_number", Integer),
@@ -546,6 +593,28 @@ tickets = Table(
     ),
 )
 
+# Tickets of runs below a run that the run's own stream shows. `via_run_id` is the child of the run through
+# which the ticket blocks it. There is no foreign key to the ticket: it would lock a row of another thread.
+child_tickets = Table(
+    "child_tickets",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("ticket", _uuid, nullable=False),
+    Column("via_run_id", _uuid, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "run_id", "ticket"),
+    _belongs_to("runs", "run_id"),
+    _one_of("status", TicketStatus),
+    Index(
+        "child_tickets_open",
+        "tenant",
+        "ticket",
+        postgresql_where=text("status = 'open'"),
+    ),
+)
+
 decisions = Table(
     "decisions",
     metadata,
@@ -586,13 +655,13 @@ signals = Table(
     Column("sent_by", Text, nullable=False),
     Column("status", Text, nullable=False),
     # The status in the response to the sender; null until all tickets of the signal have an outcome.
-    Column("answer", Text),
+    Column("response_status", Text),
     Column("kept_until", _time, nullable=False),
     Column("created_at", _time, nullable=False, server_default=_now),
     PrimaryKeyConstraint("tenant", "id"),
     _one_of("status", SignalStatus),
-    CheckConstraint("answer IN ('kept', 'answered')", name="answer"),
-    CheckConstraint("status = 'delivering' OR answer IS NOT NULL", name="answered"),
+    CheckConstraint("response_status IN ('kept', 'answered')", name="response_status"),
+    CheckConstraint("status = 'delivering' OR response_status IS NOT NULL", name="answered"),
     # Signals without a ticket, which a new ticket may match.
     Index(
         "signals_kept",
@@ -702,6 +771,116 @@ events = Table(
     CheckConstraint("seq >= 1 AND from_seq <= seq", name="seq"),
 )
 
+# The bytes of files. Those without a hash are of uploads that haven't ended.
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("sha256", Text),
+    Column("size", BigInteger),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    CheckConstraint("(sha256 IS NULL) = (size IS NULL)", name="size"),
+    Index(
+        "blobs_by_hash",
+        "tenant",
+        "sha256",
+        unique=True,
+        postgresql_where=text("sha256 IS NOT NULL"),
+    ),
+    Index(None, "created_at"),
+)
+
+blob_chunks = Table(
+    "blob_chunks",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("blob_id", _uuid, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("bytes", BYTEA, nullable=False),
+    PrimaryKeyConstraint("tenant", "blob_id", "n"),
+    _belongs_to("blobs", "blob_id"),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("blob_id", _uuid, nullable=False),
+    Column("name", Text),
+    Column("media_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    ForeignKeyConstraint(["tenant", "blob_id"], ["blobs.tenant", "blobs.id"]),
+    Index(None, "tenant", "created_at", "id"),
+    Index(None, "tenant", "blob_id"),
+)
+
+# The threads that refer to a file: by their messages, or because their tools saved it. A file is deleted with the last of them.
+file_threads = Table(
+    "file_threads",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("file_id", _uuid, nullable=False),
+    PrimaryKeyConstraint("tenant", "thread_id", "file_id"),
+    _belongs_to("threads", "thread_id"),
+    _belongs_to("files", "file_id"),
+    Index(None, "tenant", "file_id"),
+)
+
+# The files that tools have saved, numbered within their run.
+saved_files = Table(
+    "saved_files",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("file_id", _uuid, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    PrimaryKeyConstraint("tenant", "run_id", "number"),
+    _belongs_to("runs", "run_id"),
+    _belongs_to("files", "file_id"),
+    Index(None, "tenant", "file_id"),
+)
+
+# The usage ledger. Its rows outlive their runs, so they refer to them without a foreign key.
+usage = Table(
+    "usage",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", _uuid, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("step_index", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("at", _time, nullable=False, server_default=_now),
+    Column("root_run_id", _uuid, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("input", BigInteger, nullable=False),
+    Column("output", BigInteger, nullable=False),
+    Column("cache_read", BigInteger, nullable=False),
+    Column("cache_write", BigInteger, nullable=False),
+    Column("reasoning", BigInteger, nullable=False),
+    Column("cost_micros", BigInteger),
+    Column("priced_by", Text),
+    PrimaryKeyConstraint("tenant", "thread_id", "run_id", "attempt", "step_index", "number"),
+    CheckConstraint("(cost_micros IS NULL) = (priced_by IS NULL)", name="priced_by"),
+    Index(None, "tenant", "at"),
+    # For retention. Rows are inserted in the order of time, so a small index is enough.
+    Index("usage_by_age", "at", postgresql_using="brin"),
+)
+
 retention = Table(
     "retention",
     metadata,
@@ -725,6 +904,16 @@ workers = Table(
     PrimaryKeyConstraint("id"),
     CheckConstraint("role IN ('all', 'api', 'worker')", name="role"),
     postgresql_with={"fillfactor": "50"},
+)
+
+schema_revisions = Table(
+    "schema_revisions",
+    metadata,
+    Column("revision", Text, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("is_additive", Boolean, nullable=False),
+    Column("migrated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("revision"),
 )
 
 server_secrets = Table(
@@ -761,4 +950,38 @@ idempotency_keys = Table(
     Column("location", Text),
     PrimaryKeyConstraint("tenant", "subject", "route", "key"),
     Index(None, "created_at"),
+)
+
+# The tools that MCP servers list. Servers are settings of the operator, so the tenant is `*`.
+mcp_tools = Table(
+    "mcp_tools",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("described", JSONB, nullable=False),
+    Column("is_listed", Boolean, nullable=False, server_default=text("true")),
+    Column("first_seen", _time, nullable=False, server_default=_now),
+    Column("last_seen", _time, nullable=False, server_default=_now),
+    # The description that counts as accepted: by a person, or, without one, as the server's first.
+    Column("accepted_digest", Text),
+    Column("accepted", JSONB(none_as_null=True)),
+    Column("accepted_by", Text),
+    Column("accepted_at", _time),
+    PrimaryKeyConstraint("tenant", "server", "name"),
+)
+
+# The state of each server in each process, and the number of restarts that were requested.
+mcp_servers = Table(
+    "mcp_servers",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    # The process; empty in the row that counts restarts.
+    Column("worker", Text, nullable=False),
+    Column("state", JSONB, nullable=False),
+    Column("restarts", Integer, nullable=False, server_default=text("0")),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "server", "worker"),
 )

@@ -10,6 +10,7 @@ from app.domain.checkpoints import (
     DecidedConcurrently,
     InputOrTasksPending,
     PendingEvent,
+    finish_as_saved,
 )
 from app.domain.errors import OwnershipLost
 from app.domain.events.agent_events import AgentEvent
@@ -22,7 +23,7 @@ from app.testing.thread_rows import ThreadRows
 
 @dataclass(slots=True)
 class MemoryJournal:
-    """What one execution reads and writes. It writes nothing once another attempt has the run."""
+    """The reads and writes of one execution. It writes nothing once another attempt owns the run."""
 
     rows: ThreadRows
     attempt: int
@@ -64,9 +65,11 @@ class MemoryJournal:
         self.rows.write(checkpoint)
         pending, self.pending = self.pending, []
         requested = [] if paused is None else [PendingEvent(paused, None)]
-        self.rows.log_events([*pending, *requested, *checkpoint.pending_events])
         is_paused = self.rows.record.pause is not None
-        return CheckpointSaved(is_paused=is_paused, pause_requested=paused)
+        saved = CheckpointSaved(is_paused=is_paused, pause_requested=paused)
+        own = [finish_as_saved(one, saved) for one in checkpoint.pending_events]
+        self.rows.log_events([*pending, *requested, *own])
+        return saved
 
     async def of_call(self, step_index: int, call_id: CallId) -> Sequence[Ticket]:
         return [
@@ -91,6 +94,6 @@ class MemoryJournal:
 
 
 def _is_pause(checkpoint: Checkpoint) -> bool:
-    """A paused run waits whether there are answers or not."""
+    """Whether the checkpoint suspends for a pause. A paused run waits even if all tickets are answered."""
     state = checkpoint.state
     return isinstance(state, Waiting) and state.reason is WaitingReason.MANUAL_PAUSE

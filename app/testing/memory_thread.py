@@ -1,7 +1,7 @@
 """One thread in memory, with the commands that clients and workers have for it.
 
-Tests that need thousands of executions a second use it in place of the tables. `tests/machine/test_twins.py`
-compares the two.
+Tests that need thousands of executions a second use it in place of the tables.
+`tests/machine/test_memory_and_postgres.py` compares the two.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from app.domain.events.input_events import InputDelivered
 from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
 from app.domain.events.ticket_events import TicketDecided
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
+from app.domain.json_values import JsonObject
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
@@ -34,14 +35,16 @@ from app.domain.runs.terminations import Cancelled
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.tickets.decisions import Decision, DecisionAnswer, derived_decision_id
 from app.domain.tickets.tickets import Ticket, TicketStatus
-from app.runtime.active_run import ActivationStart, ActiveRun
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.ended.idle_end import IdleRun, end_idle_run
 from app.runtime.endings import Ending, HandedOver, fail
 from app.runtime.loop import advance
+from app.runtime.run_session import ActivationStart
 from app.testing.journal import MemoryJournal
 from app.testing.thread_rows import ThreadRows
+from app.testing.tool_files import MemoryFiles, MemoryToolFiles
 
 
 class _EmptyInbox:
@@ -68,10 +71,18 @@ class MemoryThread(ThreadRows):
         self.spec = spec
         self.subject = subject
         self.inputs: list[Message] = []
+        self.files = MemoryFiles(self)
 
     # --- commands -------------------------------------------------------------------------------
 
-    async def start(self, *, here: bool, text: str = "go") -> ClaimedRun | None:
+    async def start(
+        self,
+        *,
+        here: bool,
+        text: str = "go",
+        metadata: JsonObject | None = None,
+        request: JsonObject | None = None,
+    ) -> ClaimedRun | None:
         """Create a run with one user message; with `here`, claim it in the same command."""
         message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text(text),))
         run_id, now = RunId(new_id()), self.clock.now()
@@ -84,13 +95,13 @@ class MemoryThread(ThreadRows):
             agent_version=self.spec.version,
             state=Created(True),
             lineage=Lineage(run_id),
-            request={},
+            request=request or {},
             input=None,
             output=MessageOutput(),
             steps=0,
             usage=Usage(),
             run_state=None,
-            metadata={},
+            metadata=metadata or {},
             started_by=self.subject,
             attempt=0,
             dispatch_id=None,
@@ -111,7 +122,7 @@ class MemoryThread(ThreadRows):
         return replace(claimed, is_announced=True)
 
     async def claim(self, *, has_waited: bool = True) -> ClaimedRun | None:
-        """Claim the run, and append its waiting messages to the log."""
+        """Claim the run, and append its pending messages to the log."""
         record = self.record
         if record.is_done:
             return None
@@ -154,7 +165,6 @@ class MemoryThread(ThreadRows):
         self.emit(
             TicketDecided(
                 ticket.id,
-                ticket.name,
                 decision_id,
                 answer.action.value,
                 self.subject,
@@ -180,7 +190,7 @@ class MemoryThread(ThreadRows):
         idle = IdleRun(
             record=self.record,
             next_seq=len(self.log) + 1,
-            last_words=answers[-1] if answers else None,
+            last_text=answers[-1] if answers else None,
             thread_state=self.thread_state,
             clock=self.clock,
             calls=[state for state, _ in calls],
@@ -213,6 +223,7 @@ class MemoryThread(ThreadRows):
             inbox=_EMPTY_INBOX,
             tasks=_EMPTY_INBOX,
             agents=agents,
+            tool_files=MemoryToolFiles(self, self.files, claimed.record.attempt),
             thread_state=claimed.thread_state,
         )
 
@@ -231,7 +242,7 @@ class MemoryThread(ThreadRows):
         )
 
     async def advance(self, run: ActiveRun) -> Ending:
-        """Execute the run. Failures of its model and its plugins end it, as they do on a server."""
+        """Execute the run. Errors of its model and its plugins end it, as on a server."""
         try:
             ending = await advance(run)
         except InferenceFailed as error:

@@ -6,11 +6,11 @@ from typing import TypeAlias
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
 from app.llm.catalog import ModelCatalog
-from app.llm.scripted.model import Call, Say, ScriptedModel, ScriptedTurn, turn
-from app.runtime.ports import LanguageModel, ModelRequest
+from app.llm.scripted.model import Call, ScriptedModel, ScriptedText, ScriptedTurn, turn
+from app.runtime.ports.models import LanguageModel, ModelRequest
 
-Part: TypeAlias = Say | Call
-"""What `say` and `call` make."""
+Part: TypeAlias = ScriptedText | Call
+"""The result of `say` and of `call`."""
 Turn: TypeAlias = Part | str | Sequence[Part | str]
 """One answer of the model: text, a call, or several of them."""
 
@@ -23,7 +23,7 @@ class ScriptEnded(AssertionError):
 
 def say(text: str) -> Part:
     """The model answers with this text, streamed word by word."""
-    return Say.words(text)
+    return ScriptedText.words(text)
 
 
 def call(tool: str, /, **arguments: Json) -> Part:
@@ -36,12 +36,12 @@ class ScriptedAnswers:
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._left = [_scripted(each) for each in turns]
-        self._given = 0
+        self._used = 0
         self.requests: list[ModelRequest] = []
 
     @property
-    def left(self) -> int:
-        """Turns that the agent has not asked for."""
+    def unused_turns(self) -> int:
+        """The turns that no request has used."""
         return len(self._left)
 
     def extend(self, turns: Sequence[Turn]) -> None:
@@ -51,10 +51,10 @@ class ScriptedAnswers:
         self.requests.append(request)
         if not self._left:
             raise ScriptEnded(
-                f"the agent asked its model again after all {self._given} turns of the script;"
+                f"the agent asked its model again after all {self._used} turns of the script;"
                 " add a turn to `script`, or look at `run.messages` to see why it asked"
             )
-        self._given += 1
+        self._used += 1
         return self._left.pop(0)
 
 
@@ -70,7 +70,7 @@ class ScriptedModels(ModelCatalog):
 
 
 def _scripted(each: Turn) -> ScriptedTurn:
-    return turn(each) if isinstance(each, str | Say | Call) else turn(*each)
+    return turn(each) if isinstance(each, str | ScriptedText | Call) else turn(*each)
 
 
 def agent_named(names: Sequence[AgentId], agent: str | None) -> AgentId:

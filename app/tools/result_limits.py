@@ -1,21 +1,21 @@
-"""How much of what a tool says reaches the model."""
+"""Limits on the size of the tool output that the model reads."""
 
 MAX_RESULT_BYTES = 1 << 18
 MAX_ERROR_CHARACTERS = 2_000
-MAX_COMPLAINT_CHARACTERS = 500
+MAX_PROBLEM_CHARACTERS = 500
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters, the last one an ellipsis when some are missing."""
+    """At most `limit` characters. A shortened text ends with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def cut_to_bytes(text: str, limit: int, *, is_whole: bool = True) -> str:
-    """The text when its UTF-8 fits, else as much as fits and a note that the rest is missing.
+    """Return the text if its UTF-8 fits, else its beginning and a note about the rest.
 
-    A text that isn't whole is the beginning of a longer one.
+    `is_whole` is False if the text is itself the beginning of a longer text.
     """
-    # A character has at most 4 bytes: most texts are known to fit without being encoded.
+    # A character has at most 4 bytes, so most texts fit without being encoded.
     if len(text) * 4 <= limit or len(encoded := text.encode()) <= limit:
         return text
     head = encoded[:limit].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""Tools that give work to other agents: a call of one becomes a run of its own, which this call waits for."""
+"""Delegates: a call of such a tool starts a run of another agent and waits for it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.children.child_runs import delegate_tool_name
 from app.domain.json_values import Json, as_object
 from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 
 SHOWN_OF_PROMPT = 100
 _PARAMETERS = {
@@ -14,7 +14,7 @@ _PARAMETERS = {
     "properties": {
         "prompt": {
             "type": "string",
-            "description": "What the agent is to do. It knows nothing but what stands here.",
+            "description": "What the agent is to do. It knows only what this prompt says.",
         }
     },
     "required": ["prompt"],
@@ -23,7 +23,7 @@ _PARAMETERS = {
 
 
 class SubagentTool:
-    """Never called: `runtime/tool_calls/delegate` starts a child run instead."""
+    """Never executed: `runtime/tool_calls/delegate` starts a child run instead."""
 
     def __init__(self, target: AgentSpec) -> None:
         self.target = target

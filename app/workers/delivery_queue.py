@@ -153,7 +153,7 @@ class DeliveryQueue:
         except DATABASE_UNAVAILABLE as error:
             raise _retry_after_outage(job, error) from error
         except Exception as error:
-            log.exception("signal_job_failed", tries=job.attempts + 1)
+            log.exception("signal_delivery_failed", tries=job.attempts + 1)
             raise _retry_after(retry_delay(job.attempts + 1), "failed") from error
 
     def _job_info(self, job: Job) -> JobInfo:
@@ -174,7 +174,7 @@ async def _retry_unless_done(job: Job, handling: Awaitable[DeliveryResult]) -> N
 def _retry_after_outage(job: Job, error: Exception) -> RetryRequested:
     reason = reason_of(error).value
     log.warning("delivery_postponed", kind=job.entrypoint, reason=reason, tries=job.attempts + 1)
-    return _retry_after(REDELIVERY_SECONDS, f"database away: {reason}")
+    return _retry_after(REDELIVERY_SECONDS, f"database unavailable: {reason}")
 
 
 def _retry_after(seconds: float, reason: str) -> RetryRequested:

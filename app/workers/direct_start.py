@@ -3,26 +3,23 @@
 The slot is reserved before the command's transaction, and freed again if no run needs it.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
 
 import structlog
 
 from app.commands.idempotency import IdempotentCommand
-from app.commands.inputs.send import AcceptedInput, InputRequest, Target, send_input
-from app.commands.runs.enqueue import AcceptedRun
 from app.commands.runs.new_run import StartRequest
-from app.commands.runs.pause import Unpaused, unpause
-from app.commands.runs.retry import RetryRequest, retry
 from app.commands.runs.start import StartedRun, start_run
-from app.commands.tickets.decide import Decided, decide
-from app.commands.tickets.decision_types import DecisionRequest
+from app.commands.tickets.decide import Decided
 from app.context import ServiceContext
-from app.domain.ids import RunId, WorkerId
+from app.domain.ids import WorkerId
 from app.domain.principals import Principal
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.storage.runs.claims import ClaimHere
 from app.storage.runs.runs import RunKey
 from app.workers.worker import Worker
 
@@ -45,61 +42,43 @@ async def start_and_execute(
     return started
 
 
-async def retry_and_execute(
-    ctx: ServiceContext,
-    worker: Worker | None,
-    principal: Principal,
-    run_id: RunId,
-    request: RetryRequest,
-    once: IdempotentCommand[RunRecord] | None = None,
-) -> AcceptedRun:
-    """Start a run in the place of a failed one."""
-    async with _reserve_slot(worker) as slot:
-        accepted = await retry(ctx, principal, run_id, request, deliver=slot.is_missing, once=once)
-        await slot.claim_and_launch(accepted.to_claim)
-    return accepted
+class Decide(Protocol):
+    """The command `decide`; with `claim` it claims the run in its transaction."""
+
+    async def __call__(self, *, deliver: bool, claim: ClaimHere | None) -> Decided: ...
 
 
-async def decide_and_execute(
-    ctx: ServiceContext,
-    worker: Worker | None,
-    principal: Principal,
-    run_id: RunId,
-    requests: Sequence[DecisionRequest],
-    once: IdempotentCommand[Decided] | None = None,
-) -> Decided:
-    """Decide tickets of a run, and resume it."""
+async def decide_and_execute(worker: Worker | None, command: Decide) -> Decided:
+    """Decide tickets, and execute their run if it resumes."""
     async with _reserve_slot(worker) as slot:
-        decided = await decide(ctx, principal, run_id, requests, deliver=slot.is_missing, once=once)
-        await slot.claim_and_launch(decided.to_resume)
+        decided = await command(deliver=slot.is_missing, claim=slot.claim)
+        if decided.claimed is not None:
+            slot.launch(decided.claimed)
+        await slot.claim_and_launch(decided.to_claim)
     return decided
 
 
-async def resume_run(
-    ctx: ServiceContext,
-    worker: Worker | None,
-    principal: Principal,
-    run_id: RunId,
-    once: IdempotentCommand[Unpaused] | None = None,
-) -> Unpaused:
-    """Remove a run's pause, and resume it."""
-    async with _reserve_slot(worker) as slot:
-        unpaused = await unpause(ctx, principal, run_id, deliver=slot.is_missing, once=once)
-        await slot.claim_and_launch(unpaused.to_claim)
-    return unpaused
+class Accepted(Protocol):
+    """The answer of a command."""
+
+    @property
+    def to_claim(self) -> RunKey | None:
+        """The run, if it can execute and no delivery was enqueued."""
 
 
-async def send_and_execute(
-    ctx: ServiceContext,
-    worker: Worker | None,
-    principal: Principal,
-    to: Target,
-    request: InputRequest,
-    once: IdempotentCommand[AcceptedInput] | None = None,
-) -> AcceptedInput:
-    """Send messages to a run or a thread, and execute a run that was started for them."""
+AcceptedT = TypeVar("AcceptedT", bound=Accepted, covariant=True)
+
+
+class Command(Protocol[AcceptedT]):
+    """A command that enqueues a delivery of its run, or with `deliver=False` leaves the claim to the caller."""
+
+    async def __call__(self, *, deliver: bool) -> AcceptedT: ...
+
+
+async def execute_here(worker: Worker | None, command: Command[AcceptedT]) -> AcceptedT:
+    """Do the command, and execute its run."""
     async with _reserve_slot(worker) as slot:
-        accepted = await send_input(ctx, principal, to, request, deliver=slot.is_missing, once=once)
+        accepted = await command(deliver=slot.is_missing)
         await slot.claim_and_launch(accepted.to_claim)
     return accepted
 
@@ -117,6 +96,10 @@ class _Slot:
     @property
     def worker_id(self) -> WorkerId | None:
         return None if self._worker is None else self._worker.worker_id
+
+    @property
+    def claim(self) -> ClaimHere | None:
+        return None if self._worker is None else self._worker.claim_in
 
     def launch(self, claimed: ClaimedRun) -> None:
         """Execute a run that the command's transaction claimed."""

@@ -1,28 +1,30 @@
 """One execution: a claimed run is loaded and advanced, and its ending is committed.
 
-After an execution the run is done, waits, belongs to another worker, or was released with a delivery so
-that a worker claims it.
+After an execution the run is done, waits, or belongs to another worker. Otherwise it was released with a
+delivery, and any worker claims it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import assert_never
 
 import structlog
 
 from app import telemetry
-from app.backends.base import Backend
 from app.backends.registry import target_of
-from app.backends.remote.endings import finish_remote
+from app.backends.remote.endings import fail_remote
 from app.backends.remote.lifecycle import advance_remote, cancel_claimed_remote, fail_claimed_remote
-from app.backends.remote.run import RemoteRun, target_in
+from app.backends.remote.run import target_in
 from app.commands.runs.end_idle import is_of_remote_agent
-from app.commands.threads.save_summary import save_late_summary
+from app.commands.threads.save_summary import bill_late_summary, save_late_summary
 from app.domain.agents.specs import AgentSpec
 from app.domain.errors import DatabaseUnavailable, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
-from app.domain.runs.terminations import WORKER_LOST, Failed, termination_to_json
+from app.domain.runs.terminations import WORKER_LOST, termination_to_json
 from app.events.journal import Journal
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import (
@@ -33,7 +35,7 @@ from app.runtime.agent import (
     placeholder_agent,
 )
 from app.runtime.cancellation import Interruption, InterruptReason
-from app.runtime.compaction.compaction import NO_RESULT, Compaction, StartTask
+from app.runtime.compaction.compaction import NO_RESULT, StartTask
 from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended, fail
 from app.runtime.handoff import active_agent
 from app.runtime.loop import advance, cancel_claimed, fail_claimed
@@ -42,13 +44,16 @@ from app.storage.queue import deliveries
 from app.storage.runs import runs
 from app.storage.runs.runs import RunKey
 from app.tools.frontend import with_frontend_tools
+from app.tools.mcp.servers import AgentsWithMcpTools
+from app.tools.requested_answers import with_requested_answer
+from app.tools.searchable_tools import with_searchable_tools
 from app.workers.execution_context import ExecutionContext
 from app.workers.liveness.poison_guard import MAX_LOSSES
 from app.workers.load_run import load_remote, load_run
 from app.workers.missing_agent_versions import wait_for_version
 from app.workers.periodic.loop import wait_for_next
 
-UNEXPECTED_ERROR = "Something broke on our side; the logs say what."
+UNEXPECTED_ERROR = "An internal error occurred. The server's log has the details."
 RELEASE_INTERVAL_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
@@ -71,7 +76,7 @@ class Execution:
         return self.claimed.record
 
     async def run(self) -> None:
-        """Advance the run; raises nothing but cancellation."""
+        """Advance the run. Raises only cancellation."""
         record = self.record
         structlog.contextvars.bind_contextvars(
             run_id=record.id, thread_id=record.thread_id, tenant=record.tenant
@@ -104,51 +109,37 @@ class Execution:
             record.attempt,
             on_lost=self.interruption.abandon,
         )
-        if isinstance(agent, UnknownAgentVersion):
-            if self.interruption.requested is InterruptReason.CANCEL:
-                self._report(await self._cancel_without_agent(journal))
-            else:
-                await wait_for_version(self.context, self.claimed, journal, agent)
-            return
-        if isinstance(agent, RemoteAgent):
-            await self._execute_remotely(journal, agent.spec)
-            return
+        match agent:
+            case ResolvedAgent():
+                await self._execute_locally(journal, agent)
+            case RemoteAgent():
+                await self._execute_remotely(journal, agent.spec)
+            case UnknownAgentVersion():
+                if self.interruption.requested is InterruptReason.CANCEL:
+                    self._report(await self._cancel_without_agent(journal))
+                else:
+                    await wait_for_version(self.context, self.claimed, journal, agent)
+            case _:
+                assert_never(agent)
+
+    async def _execute_locally(self, journal: Journal, agent: ResolvedAgent) -> None:
+        """Execute the run with the loop. An incomplete summary continues after the run's end."""
         run = await self._load(journal, agent)
-        if record.losses > MAX_LOSSES:
-            self._report(
-                await fail_claimed(
-                    run, WORKER_LOST, f"{record.losses} workers were lost over this run"
-                )
-            )
+        losses = self.record.losses
+        if losses > MAX_LOSSES:
+            detail = f"{losses} workers were lost over this run"
+            self._report(await fail_claimed(run, WORKER_LOST, detail))
             return
-        outlives = False
+        continues_summary = False
         try:
-            ending = await self._advance(run)
+            ending = await self._end(advance(run), partial(fail, run))
             self._report(ending)
-            outlives = isinstance(ending, RunFinished) and run.compaction.is_pending
+            continues_summary = isinstance(ending, RunFinished) and run.compaction.is_pending
         finally:
-            if outlives and self.start_task is not None:
-                self.start_task(self._save_late_summary(run.compaction))
+            if continues_summary and self.start_task is not None:
+                self.start_task(self._save_late_summary(run))
             else:
                 run.compaction.cancel()
-
-    async def _cancel_without_agent(self, journal: Journal) -> RunFinished:
-        """End a cancelled run whose agent version isn't installed here, as that agent would."""
-        record = self.record
-        placeholder = placeholder_agent(record.agent_id)
-        async with self.context.database.reading() as connection:
-            is_remote = await is_of_remote_agent(connection, record)
-        if not is_remote:
-            return await cancel_claimed(await self._load(journal, placeholder))
-        remote = await load_remote(
-            self.context,
-            self.claimed,
-            journal=journal,
-            spec=placeholder.spec,
-            target=target_in(record),
-            interruption=self.interruption,
-        )
-        return await cancel_claimed_remote(remote)
 
     async def _execute_remotely(self, journal: Journal, spec: AgentSpec) -> None:
         if spec.endpoint is None:
@@ -167,46 +158,43 @@ class Execution:
             detail = f"{losses} workers were lost over this run"
             self._report(await fail_claimed_remote(run, WORKER_LOST, detail))
             return
-        self._report(await self._advance_remote(run, backend))
+        self._report(await self._end(advance_remote(run, backend), partial(fail_remote, run)))
 
-    async def _advance_remote(self, run: RemoteRun, backend: Backend) -> Ending:
-        try:
-            ending = await advance_remote(run, backend)
-        except (OwnershipLost, DatabaseUnavailable):
-            raise
-        except Exception:
-            log.exception("run_failed")
-            return await finish_remote(run, Failed("internal_error", UNEXPECTED_ERROR))
-        if isinstance(ending, HandedOver):
-            await self._release(failed=False)
-        return ending
-
-    @property
-    def _agents(self) -> Agents:
+    async def _cancel_without_agent(self, journal: Journal) -> RunFinished:
+        """End a cancelled run whose agent version isn't installed here, as that agent would."""
         record = self.record
-        return with_frontend_tools(self.context.agents.for_tenant(record.tenant), record.request)
-
-    def _active_agent(self) -> tuple[AgentId, AgentVersion | None]:
-        """The agent that a hand-off made active; else the agent that the run was started with."""
-        handed_to = (
-            None if self.record.run_state is None else active_agent(self.claimed.thread_state)
+        placeholder = placeholder_agent(record.agent_id)
+        async with self.context.database.reading_by_key() as connection:
+            is_remote = await is_of_remote_agent(connection, record)
+        if not is_remote:
+            return await cancel_claimed(await self._load(journal, placeholder))
+        remote = await load_remote(
+            self.context,
+            self.claimed,
+            journal=journal,
+            spec=placeholder.spec,
+            target=target_in(record),
+            interruption=self.interruption,
         )
-        return handed_to or (self.record.agent_id, self.record.agent_version)
+        return await cancel_claimed_remote(remote)
 
-    async def _advance(self, run: ActiveRun) -> Ending:
+    async def _end(
+        self, advancing: Awaitable[Ending], fail_run: Callable[[str, str], Awaitable[RunFinished]]
+    ) -> Ending:
+        """Await the run's ending. An error fails the run, and a hand-over releases it."""
         try:
-            ending = await advance(run)
+            ending = await advancing
         except InferenceFailed as error:
-            log.warning("inference_failed", kind=error.kind, detail=error.detail)
-            return await fail(run, error.kind, error.detail)
+            log.warning("model_failed", kind=error.kind, detail=error.detail)
+            return await fail_run(error.kind, error.detail)
         except PluginFailed as error:
             log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
-            return await fail(run, "plugin_failed", str(error))
+            return await fail_run("plugin_failed", str(error))
         except (OwnershipLost, DatabaseUnavailable):
             raise
         except Exception:
             log.exception("run_failed")
-            return await fail(run, "internal_error", UNEXPECTED_ERROR)
+            return await fail_run("internal_error", UNEXPECTED_ERROR)
         if isinstance(ending, HandedOver):
             await self._release(failed=False)
         return ending
@@ -218,24 +206,44 @@ class Execution:
             case Suspended():
                 name = "suspended"
             case HandedOver():
-                log.info("handed_over")
+                log.info("run_handed_over")
                 return
         telemetry.runs_finished.labels(self.record.agent_id, name).inc()
         log.info("activation_ended", termination=name)
 
-    async def _save_late_summary(self, compaction: Compaction) -> None:
+    async def _save_late_summary(self, run: ActiveRun) -> None:
         """Save a summary that completes after the run's end, for the thread's next run. Uses no slot."""
         record = self.record
-        outcome = await compaction.wait_for_result()
+        outcome = await run.compaction.wait_for_result()
         try:
-            kept = outcome is not NO_RESULT and await save_late_summary(
+            await bill_late_summary(self.context.database, record, await run.billed_requests())
+            saved = outcome is not NO_RESULT and await save_late_summary(
                 self.context.database, record.tenant, record.thread_id, outcome
             )
-            log.info("late_summary", kept=kept)
+            log.info("late_summary_finished", saved=saved)
         except DATABASE_UNAVAILABLE as error:
             log.warning("late_summary_lost", error=repr(error))
         except Exception:
             log.exception("late_summary_lost")
+
+    # --- loading --------------------------------------------------------------------------------
+
+    @property
+    def _agents(self) -> Agents:
+        record = self.record
+        agents: Agents = AgentsWithMcpTools(
+            self.context.agents.for_tenant(record.tenant), self.context.mcp
+        )
+        agents = with_frontend_tools(agents, record.request)
+        agents = with_requested_answer(agents, record.request)
+        return with_searchable_tools(agents, record.request)
+
+    def _active_agent(self) -> tuple[AgentId, AgentVersion | None]:
+        """The agent that a hand-off made active; else the agent that the run was started with."""
+        handed_to = (
+            None if self.record.run_state is None else active_agent(self.claimed.thread_state)
+        )
+        return handed_to or (self.record.agent_id, self.record.agent_version)
 
     async def _load(self, journal: Journal, agent: ResolvedAgent) -> ActiveRun:
         return await load_run(
@@ -276,5 +284,5 @@ class Execution:
                 await deliveries.enqueue(connection, key)
 
     async def _cancel_reason(self) -> str | None:
-        async with self.context.database.reading() as connection:
+        async with self.context.database.reading_by_key() as connection:
             return await runs.cancel_reason(connection, self.record.tenant, self.record.id)

@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
 from app.clock import Clock
+from app.domain.files.files import DEFAULT_MAX_FILE_BYTES, DEFAULT_MAX_INLINE_BYTES
+from app.domain.inference.options import MAX_ANSWER_BYTES
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs.rate_limits import RateLimitPolicy
 from app.events.group_commit import GroupCommit
 from app.storage.postgres.database import Database
+from app.tools.mcp.servers import NO_SERVERS, McpServers
+from app.workers.history_cache import HistoryCache
+from app.workers.run_files import FileCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +25,9 @@ class ExecutionContext:
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     redact: Redact = unredacted
     rate_limits: RateLimitPolicy = RateLimitPolicy()
+    max_answer_bytes: int = MAX_ANSWER_BYTES
+    mcp: McpServers = NO_SERVERS
+    histories: HistoryCache = field(default_factory=HistoryCache)
+    files: FileCache = field(default_factory=FileCache)
+    max_inline_bytes: int = DEFAULT_MAX_INLINE_BYTES
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES

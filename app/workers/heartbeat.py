@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -36,7 +36,9 @@ class Heartbeat:
         interval: float,
         timeout: float,
         outage_allowance: OutageAllowance,
+        on_others: Callable[[bool], None] = lambda _: None,
     ) -> None:
+        """`on_others` gets, with each heartbeat, whether other processes live."""
         self._database = database
         self._worker = worker
         self._tasks = tasks
@@ -44,13 +46,14 @@ class Heartbeat:
         self._interval = interval
         self._timeout = timeout
         self._outage_allowance = outage_allowance
+        self._on_others = on_others
         self._stopping = asyncio.Event()
         self._heartbeat_lock = asyncio.Lock()
         self._strays: set[RunKey] = set()
         self.last_failure: UnavailableReason | None = None
         """Why the last heartbeat could not be written; None if it was."""
 
-    async def beat(self) -> None:
+    async def write(self) -> None:
         """Write one heartbeat, with a time-out that leaves time for another; interrupt cancelled runs.
 
         The other checks have a time-out of their own: a row that another transaction has locked must not
@@ -60,7 +63,7 @@ class Heartbeat:
             if self._stopping.is_set():
                 return
             async with asyncio.timeout(self._timeout):
-                owned = await workers.heartbeat(
+                answer = await workers.heartbeat(
                     self._database.pool,
                     self._worker.worker_id,
                     self._role,
@@ -68,6 +71,8 @@ class Heartbeat:
                     os.getpid(),
                 )
         self.last_failure = None
+        owned = answer.owned
+        self._on_others(answer.has_others)
         self._outage_allowance.heartbeat_succeeded()
         telemetry.database_ready.set(1)
         for run in owned:
@@ -90,7 +95,7 @@ class Heartbeat:
         """
         strays = {run.key for run in owned if not self._worker.executes(run.key)}
         for key in strays & self._strays:
-            log.warning("stray_run_released", run_id=key.run_id, attempt=key.attempt)
+            log.warning("unexecuted_run_released", run_id=key.run_id, attempt=key.attempt)
             async with self._database.transaction() as connection:
                 if await runs.release(connection, key.tenant, key.run_id, key.attempt, failed=True):
                     await deliveries.enqueue(connection, key)
@@ -100,10 +105,11 @@ class Heartbeat:
         """Heartbeat until stopped. In a long outage other workers take this worker's runs over."""
         while await wait_for_next(self._stopping, self._interval):
             try:
-                await self.beat()
+                await self.write()
             except DATABASE_UNAVAILABLE as error:
                 self.last_failure = reason_of(error)
                 self._outage_allowance.heartbeat_failed()
+                self._on_others(True)
                 telemetry.database_ready.set(0)
                 log.debug("heartbeat_missed", reason=self.last_failure.value)
 

@@ -1,21 +1,24 @@
 """Load a claimed run from the database, so that its execution continues where the last commit ended."""
 
 from app.backends.remote.run import RemoteRun
+from app.commands.files.save_from_tool import ToolOwner
 from app.domain.agents.specs import AgentSpec
 from app.domain.runs.claimed_run import ClaimedRun
-from app.domain.runs.runs import RunStatus
+from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage
 from app.events.journal import Journal
-from app.runtime.active_run import ActivationStart, ActiveRun
+from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption
 from app.runtime.compaction.compaction import Compaction, StartTask
-from app.storage.events import event_log
-from app.storage.runs import tool_calls
-from app.storage.threads import messages
+from app.runtime.run_session import ActivationStart
+from app.storage.checkpoints import loading
+from app.storage.checkpoints.loading import StoredProgress
 from app.workers.execution_context import ExecutionContext
+from app.workers.run_files import RunFiles
 from app.workers.run_inbox import RunInbox
 from app.workers.run_queries import StoredCrashEvidence, StoredRules, TicketAnswers
+from app.workers.tool_files import StoredToolFiles
 
 
 async def load_run(
@@ -28,8 +31,9 @@ async def load_run(
     interruption: Interruption,
     begin: StartTask | None,
 ) -> ActiveRun:
-    """Everything that the loop needs to execute a run of a local agent."""
+    """Load everything that the loop needs to execute a run of a local agent."""
     record = claimed.record
+    log, start = await _stored(context, claimed)
     inbox = RunInbox(context.database, context.writer.transactions, record)
     return ActiveRun(
         record=record,
@@ -38,13 +42,16 @@ async def load_run(
         store=journal,
         interruption=interruption,
         clock=context.clock,
-        log=await _history(context, claimed),
+        log=log,
         next_seq=claimed.next_seq,
-        start=await step_progress(context, claimed),
+        start=start,
         answers=TicketAnswers(context, record),
         remembered=StoredRules(context, record),
         crash_evidence=StoredCrashEvidence(context, record),
         rate_limits=context.rate_limits,
+        max_answer_bytes=context.max_answer_bytes,
+        files=_files(context, record),
+        tool_files=_tool_files(context, record),
         inbox=inbox,
         tasks=inbox,
         agents=agents,
@@ -63,8 +70,9 @@ async def load_remote(
     target: str,
     interruption: Interruption,
 ) -> RemoteRun:
-    """The same for a run of a remote agent."""
+    """Load everything that the loop needs to execute a run of a remote agent."""
     record = claimed.record
+    log, start = await _stored(context, claimed)
     return RemoteRun(
         record=record,
         spec=spec,
@@ -73,36 +81,60 @@ async def load_remote(
         store=journal,
         interruption=interruption,
         clock=context.clock,
-        log=await _history(context, claimed),
+        log=log,
         next_seq=claimed.next_seq,
-        start=await step_progress(context, claimed),
+        start=start,
         answers=TicketAnswers(context, record),
         inbox=RunInbox(context.database, context.writer.transactions, record),
+        files=_files(context, record),
         redact=context.redact,
         thread_state=claimed.thread_state,
     )
 
 
-async def _history(context: ExecutionContext, claimed: ClaimedRun) -> list[LoggedMessage]:
+def _files(context: ExecutionContext, record: RunRecord) -> RunFiles:
+    return RunFiles(context.database, context.files, record.tenant, context.max_inline_bytes)
+
+
+def _tool_files(context: ExecutionContext, record: RunRecord) -> StoredToolFiles:
+    owner = ToolOwner(record.tenant, record.id, record.thread_id, record.attempt)
+    outgoing = context.writer.transactions
+    return StoredToolFiles(context.database, outgoing, owner, context.max_file_bytes)
+
+
+async def _stored(
+    context: ExecutionContext, claimed: ClaimedRun
+) -> tuple[list[LoggedMessage], ActivationStart]:
+    """The log, and where the execution continues. Messages that this process has read before aren't read again."""
     record = claimed.record
-    if claimed.log is not None:
-        return list(claimed.log)
-    return await messages.history(context.database.pool, record.tenant, record.thread_id)
+    # An attempt before this one may have left a step, a call or a ticket.
+    is_first = record.attempt == 1
+    if claimed.log is not None and is_first:
+        return list(claimed.log), ActivationStart(continues=claimed.is_announced)
+    log, stored = await context.histories.load(
+        context.database.pool, record, with_progress=not is_first
+    )
+    if is_first:
+        return log, ActivationStart(continues=claimed.is_announced)
+    return log, await _start_of(context, claimed, stored)
+
+
+async def _start_of(
+    context: ExecutionContext, claimed: ClaimedRun, stored: StoredProgress
+) -> ActivationStart:
+    record = claimed.record
+    return ActivationStart(
+        continues=claimed.previous_state is RunStatus.RUNNING and stored.is_open,
+        step_begun=stored.begun_step == record.steps + 1,
+        calls=[state for state, _ in stored.calls],
+        marked_at={state.call.id: at for state, at in stored.calls if at is not None},
+        tickets=await TicketAnswers(context, record).unapplied(),
+    )
 
 
 async def step_progress(context: ExecutionContext, claimed: ClaimedRun) -> ActivationStart:
-    record, pool = claimed.record, context.database.pool
-    if record.attempt == 1:
-        # The first execution: no earlier one left a step, a call or a ticket.
+    """Where the execution continues, without the log."""
+    if claimed.record.attempt == 1:
         return ActivationStart(continues=claimed.is_announced)
-    calls = await tool_calls.of_open_step(pool, record.tenant, record.id)
-    progress = await event_log.step_progress(
-        pool, record.tenant, record.thread_id, record.id, record.events_from
-    )
-    return ActivationStart(
-        continues=claimed.previous_state is RunStatus.RUNNING and progress.is_open,
-        step_begun=progress.begun_step == record.steps + 1,
-        calls=[state for state, _ in calls],
-        marked_at={state.call.id: at for state, at in calls if at is not None},
-        tickets=await TicketAnswers(context, record).unapplied(),
-    )
+    stored = await loading.load(context.database.pool, claimed.record, with_log=False)
+    return await _start_of(context, claimed, stored)

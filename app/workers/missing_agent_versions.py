@@ -34,7 +34,7 @@ async def wait_for_version(
             journal.emit(StreamReset("agent_version_unavailable"), record.steps + 1)
         journal.emit(StepEnd(), record.steps + 1)
     still_open = [ticket for ticket in start.tickets if ticket.status is TicketStatus.OPEN]
-    finish = finish_suspended(record, waiting, still_open)
+    finish = finish_suspended(record, waiting, still_open, detail=missing.reason)
     await journal.commit(
         Checkpoint(
             tenant=record.tenant,

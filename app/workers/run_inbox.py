@@ -51,8 +51,7 @@ class RunInbox:
         return entered.log
 
     async def cancel(self, task_id: TaskId) -> TaskStatus | None:
-        """Cancel a task of this run. The call that asked for it reports the end, so no other report is
-        sent."""
+        """Cancel a task of this run. No other report is sent, because the call reports the end."""
         async with self.database.transaction() as connection:
             task = await self._own_task(connection, task_id)
             if task is None or task.status.is_final:
@@ -68,7 +67,7 @@ class RunInbox:
             )
             if ended is not None:
                 await runs.count_task_ended(connection, self.record.tenant, self.record.id)
-                telemetry.tasks_ended.labels(task.tool_name, ended.status.value).inc()
+                telemetry.tasks_ended.labels(task.tool_name, ended.status.outcome).inc()
                 if ended.child is not None:
                     await child_runs.cancel(
                         connection, self.record.tenant, self.record.id, ended.child.run_id

@@ -69,7 +69,7 @@ class StoredRules:
 
 @dataclass(frozen=True, slots=True)
 class StoredCrashEvidence:
-    """What the event log and the workers' rows still show of the run's interrupted calls."""
+    """Crash evidence: what the event log and the workers' rows show of the run's interrupted calls."""
 
     context: ExecutionContext
     record: RunRecord
@@ -88,7 +88,7 @@ async def _read_with_retries(
     context: ExecutionContext, read: Callable[[Connection], Awaitable[T]]
 ) -> T:
     async def read_once() -> T:
-        async with context.database.reading() as connection:
+        async with context.database.reading_by_key() as connection:
             return await read(connection)
 
     return await retry_while_unavailable(read_once)

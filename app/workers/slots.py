@@ -1,7 +1,10 @@
 """The slots of a worker, and the tasks that execute in them."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+
+STOP_TIMEOUT_SECONDS = 2.0
+"""How long `hand_over_all` waits for interrupted executions; other workers take over those that remain."""
 
 
 class Slots:
@@ -16,6 +19,15 @@ class Slots:
         self._side_tasks: set[asyncio.Task[None]] = set()
         self.stopping = asyncio.Event()
         """Set by `stop`: no slot can be reserved any more."""
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def free_count(self) -> int:
+        """Free slots; executions beyond the limit don't make it negative."""
+        return max(0, self._free)
 
     async def run(self) -> None:
         """Own the tasks of all executions, until `stop` was called and the last one has ended."""
@@ -39,6 +51,16 @@ class Slots:
         except TimeoutError:
             return False
         return True
+
+    async def hand_over_all(self, grace: float, hand_over: Callable[[bool], None]) -> bool:
+        """Stop, and have all executions handed over: at their next safe point, or with `hand_over(True)` at
+        once after `grace` seconds. False if some still execute after that."""
+        self.stop()
+        hand_over(False)
+        if await self.idle_within(grace):
+            return True
+        hand_over(True)
+        return await self.idle_within(STOP_TIMEOUT_SECONDS)
 
     # --- reservations ---------------------------------------------------------------------------
 

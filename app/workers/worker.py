@@ -1,7 +1,5 @@
 """The worker: claims runs for this process's slots and executes them."""
 
-from collections.abc import Collection
-
 import structlog
 
 from app import telemetry
@@ -9,19 +7,18 @@ from app.domain.ids import RunId, Tenant, WorkerId
 from app.domain.runs.claimed_run import ClaimedRun
 from app.events.fanout.cancel_hints import decode_cancel_hint
 from app.events.sse_encoding import EventBatch
+from app.storage.postgres.database import Connection
 from app.storage.queue import cancel_requests
 from app.storage.runs import claims
 from app.storage.runs.runs import RunKey
 from app.workers.delivery_queue import DeliveryResult
 from app.workers.execution import Execution
 from app.workers.execution_context import ExecutionContext
-from app.workers.liveness.poison_guard import PoisonGuard
+from app.workers.liveness.poison_guard import SUSPECT_LOSSES, PoisonGuard
 from app.workers.slots import Slots
 
 SLOT_TIMEOUT_SECONDS = 1.0
 """How long a delivery waits for a slot here before it goes back into the queue."""
-STOP_TIMEOUT_SECONDS = 2.0
-"""How long `stop` waits for interrupted runs; other workers take over those that still execute then."""
 
 log = structlog.get_logger(__name__)
 
@@ -68,13 +65,24 @@ class Worker:
     async def claim_and_launch(self, key: RunKey, dispatch_id: str | None) -> bool:
         """Claim a run and execute it in a reserved slot. False, with the slot freed, if another worker
         owns it or it can't execute now."""
+        claimed = None
         try:
-            claimed = await self._claim(key, dispatch_id)
-        except BaseException:
-            self.slots.free()
-            raise
+            with self._poison_guard.claiming((key.tenant, key.run_id)) as claim:
+                claimed = await claims.claim(
+                    self._context.database.pool,
+                    key.tenant,
+                    key.thread_id,
+                    key.run_id,
+                    self.worker_id,
+                    self._heartbeat_timeout,
+                    dispatch_id,
+                    unless_lost=claim.losses_to_skip,
+                )
+                claim.losses = None if claimed is None else claimed.record.losses
+        finally:
+            if claimed is None:
+                self.slots.free()
         if claimed is None:
-            self.slots.free()
             return False
         if claimed.events:
             self._context.writer.publish(
@@ -86,32 +94,20 @@ class Worker:
         if claimed.taken_over:
             telemetry.takeovers.inc()
             log.warning("run_taken_over", run_id=key.run_id, attempt=claimed.record.attempt)
-        self.launch(
-            ClaimedRun(
-                record=claimed.record,
-                next_seq=claimed.next_message_seq,
-                previous_state=claimed.previous_state,
-                thread_state=claimed.thread_state,
-            )
-        )
+        self.launch(_claimed_run(claimed))
         return True
 
-    async def _claim(self, key: RunKey, dispatch_id: str | None) -> claims.ClaimedRow | None:
-        async def claim(unless_lost: Collection[int]) -> claims.ClaimedRow | None:
-            return await claims.claim(
-                self._context.database.pool,
-                key.tenant,
-                key.thread_id,
-                key.run_id,
-                self.worker_id,
-                self._heartbeat_timeout,
-                dispatch_id,
-                unless_lost=unless_lost,
-            )
-
-        return await self._poison_guard.claim(
-            (key.tenant, key.run_id), claim, lambda claimed: claimed.record.losses
+    async def claim_in(self, connection: Connection, key: RunKey) -> ClaimedRun | None:
+        """Claim a waiting run in a command's transaction, for a reserved slot. None if it is a suspect of the
+        poison guard, or can't be claimed now."""
+        claimed = await claims.claim(
+            connection.driver,
+            *(key.tenant, key.thread_id, key.run_id),
+            self.worker_id,
+            self._heartbeat_timeout,
+            unless_lost=SUSPECT_LOSSES,
         )
+        return None if claimed is None else _claimed_run(claimed)
 
     def launch(self, claimed: ClaimedRun) -> None:
         """Execute a claimed run in a reserved slot."""
@@ -155,15 +151,20 @@ class Worker:
 
     async def stop(self, grace: float) -> None:
         """Take no more runs. Hand over each at its next safe point, or at once after `grace` seconds."""
-        self.slots.stop()
-        self._hand_over(now=False)
-        if await self.slots.idle_within(grace):
-            return
-        log.warning("handing_over_at_once", runs=self.executing)
-        self._hand_over(now=True)
-        if not await self.slots.idle_within(STOP_TIMEOUT_SECONDS):
+        if not await self.slots.hand_over_all(grace, self._hand_over):
             log.error("runs_abandoned_at_shutdown", runs=self.executing)
 
-    def _hand_over(self, *, now: bool) -> None:
+    def _hand_over(self, now: bool) -> None:
+        if now:
+            log.warning("runs_interrupted_at_shutdown", runs=self.executing)
         for execution in list(self._executions.values()):
             execution.interruption.hand_over(now=now)
+
+
+def _claimed_run(row: claims.ClaimedRow) -> ClaimedRun:
+    return ClaimedRun(
+        record=row.record,
+        next_seq=row.next_message_seq,
+        previous_state=row.previous_state,
+        thread_state=row.thread_state,
+    )

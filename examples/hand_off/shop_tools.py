@@ -20,7 +20,7 @@ async def find_order(number: str) -> dict[str, object]:
 
 
 async def _find_refund(key: str) -> Happened | DidNotHappen:
-    """What became of a refund whose worker was lost."""
+    """The outcome of a refund whose worker was lost."""
     amount = _refunds.get(key)
     return DidNotHappen() if amount is None else Happened(f"Refunded {amount}.")
 

@@ -22,6 +22,7 @@ def upgrade() -> None:
     _create_idempotency_keys()
     _create_retention()
     _create_rules()
+    _create_schema_revisions()
     _create_server_secrets()
     _create_signals()
     _create_threads()
@@ -30,6 +31,7 @@ def upgrade() -> None:
     _create_messages()
     _create_rollbacks()
     _create_runs()
+    _create_child_tickets()
     _create_signal_tickets()
     _create_failed_followups()
     _create_inputs()
@@ -53,6 +55,7 @@ def downgrade() -> None:
     op.drop_table("inputs")
     op.drop_table("failed_followups")
     op.drop_table("signal_tickets")
+    op.drop_table("child_tickets")
     op.drop_table("runs")
     op.drop_table("rollbacks")
     op.drop_table("messages")
@@ -61,6 +64,7 @@ def downgrade() -> None:
     op.drop_table("threads")
     op.drop_table("signals")
     op.drop_table("server_secrets")
+    op.drop_table("schema_revisions")
     op.drop_table("rules")
     op.drop_table("retention")
     op.drop_table("idempotency_keys")
@@ -197,6 +201,23 @@ def _create_rules() -> None:
     )
 
 
+def _create_schema_revisions() -> None:
+    """Which revisions the version before can run on; see `app/storage/schema_revision.py`."""
+    op.create_table(
+        "schema_revisions",
+        sa.Column("revision", sa.Text(), nullable=False),
+        sa.Column("previous", sa.Text(), nullable=False),
+        sa.Column("is_additive", sa.Boolean(), nullable=False),
+        sa.Column(
+            "migrated_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("revision", name=op.f("schema_revisions_pkey")),
+    )
+
+
 def _create_server_secrets() -> None:
     op.create_table(
         "server_secrets",
@@ -223,7 +244,7 @@ def _create_signals() -> None:
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("sent_by", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("answer", sa.Text()),
+        sa.Column("response_status", sa.Text()),
         sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
         sa.Column(
             "created_at",
@@ -231,9 +252,12 @@ def _create_signals() -> None:
             server_default=sa.text("now()"),
             nullable=False,
         ),
-        sa.CheckConstraint("answer IN ('kept', 'answered')", name=op.f("signals_answer_check")),
         sa.CheckConstraint(
-            "status = 'delivering' OR answer IS NOT NULL", name=op.f("signals_answered_check")
+            "response_status IN ('kept', 'answered')", name=op.f("signals_response_status_check")
+        ),
+        sa.CheckConstraint(
+            "status = 'delivering' OR response_status IS NOT NULL",
+            name=op.f("signals_answered_check"),
         ),
         sa.CheckConstraint(
             "status IN ('delivering', 'kept', 'answered')", name=op.f("signals_status_check")
@@ -342,7 +366,7 @@ def _create_messages() -> None:
         sa.Column("tool_call_id", sa.Text()),
         sa.Column("produced_by_run", sa.Uuid()),
         sa.Column("step_index", sa.Integer()),
-        sa.Column("ran_with", postgresql.JSONB()),
+        sa.Column("edited_arguments", postgresql.JSONB()),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
@@ -582,7 +606,7 @@ def _create_runs() -> None:
         ["tenant", "thread_id", "created_at", "id"],
     )
     op.create_index(
-        "runs_to_forget",
+        "runs_to_delete",
         "runs",
         ["updated_at"],
         postgresql_where=sa.text(
@@ -600,6 +624,41 @@ def _create_runs() -> None:
         "runs",
         ["agent_version"],
         postgresql_where=sa.text("waiting_reason = 'agent_version_unavailable'"),
+    )
+
+
+def _create_child_tickets() -> None:
+    """Tickets of runs below a run, as the run's stream shows them."""
+    op.create_table(
+        "child_tickets",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("ticket", sa.Uuid(), nullable=False),
+        sa.Column("via_run_id", sa.Uuid(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column(
+            "updated_at",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+        ),
+        sa.CheckConstraint(
+            "status IN ('open', 'decided', 'expired', 'void')",
+            name=op.f("child_tickets_status_check"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "run_id"],
+            ["runs.tenant", "runs.id"],
+            name=op.f("child_tickets_tenant_run_id_fkey"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("tenant", "run_id", "ticket", name=op.f("child_tickets_pkey")),
+    )
+    op.create_index(
+        "child_tickets_open",
+        "child_tickets",
+        ["tenant", "ticket"],
+        postgresql_where=sa.text("status = 'open'"),
     )
 
 
@@ -975,8 +1034,8 @@ def _create_tool_calls() -> None:
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("arguments", postgresql.JSONB(), nullable=False),
-        sa.Column("run_with", postgresql.JSONB()),
-        sa.Column("kept", postgresql.JSONB()),
+        sa.Column("edited_arguments", postgresql.JSONB()),
+        sa.Column("unreported_outcome", postgresql.JSONB()),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("effect", sa.Text(), nullable=False),
         sa.Column("idempotency_key", sa.Text(), nullable=False),

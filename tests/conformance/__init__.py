@@ -1,4 +1,4 @@
-"""What the runtime that ours is modelled on asserts of its loop, under the names that it has there.
+"""Tests of the reference runtime for its loop, under the names that they have there.
 
-Where ours does otherwise on purpose, the test says what ours does and its docstring what the other did.
+Where Holdfast differs on purpose, the test asserts our behaviour, and its docstring names the reference's.
 """

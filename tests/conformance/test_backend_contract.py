@@ -1,4 +1,4 @@
-"""Backends as facts: how each status is kept, what is refused, and in which words."""
+"""Backends: how each status is stored and shown, and which features are refused."""
 
 import pytest
 
@@ -46,44 +46,44 @@ from app.domain.runs.terminations import (
     Termination,
 )
 
-ERROR = Failed("error", "whatever came with it")
+ERROR = Failed("error", "the detail of the error")
 DONE, WAITING = RunStatus.DONE, RunStatus.WAITING
 
 
 def test_backend_status_timeout_is_first_class_at_runtime_boundary() -> None:
-    assert persisted_status(TimedOut(), ERROR) == PersistedStatus(DONE, "timeout", "timeout")
+    assert persisted_status(TimedOut(), ERROR) == PersistedStatus(DONE, "timeout")
 
 
 def test_backend_status_waiting_is_first_class_at_runtime_boundary() -> None:
-    kept = persisted_status(WaitingInput("which one?"), ERROR)
-    assert kept == PersistedStatus(WAITING, "input_required", "waiting_input")
+    persisted = persisted_status(WaitingInput("which one?"), ERROR)
+    assert persisted == PersistedStatus(WAITING, "input_required")
 
 
 @pytest.mark.parametrize(
-    "status, shown, kept",
+    "status, shown, persisted",
     [
         (
             WaitingInput(),
             "waiting_input",
-            PersistedStatus(WAITING, "input_required", "waiting_input"),
+            PersistedStatus(WAITING, "input_required"),
         ),
         (
             WaitingAuth("x"),
             "waiting_auth: x",
-            PersistedStatus(WAITING, "auth_required", "waiting_auth"),
+            PersistedStatus(WAITING, "auth_required"),
         ),
-        (BackendSuspended("x"), "suspended: x", PersistedStatus(WAITING, "suspended", "suspended")),
-        (BackendFailed("x"), "failed: x", PersistedStatus(DONE, "error", "failed")),
-        (BackendCancelled(), "cancelled", PersistedStatus(DONE, "cancelled", "cancelled")),
-        (TimedOut(), "timeout", PersistedStatus(DONE, "timeout", "timeout")),
-        (Completed(), "completed", PersistedStatus(DONE, "error", "done")),
+        (BackendSuspended("x"), "suspended: x", PersistedStatus(WAITING, "suspended")),
+        (BackendFailed("x"), "failed: x", PersistedStatus(DONE, "error")),
+        (BackendCancelled(), "cancelled", PersistedStatus(DONE, "cancelled")),
+        (TimedOut(), "timeout", PersistedStatus(DONE, "timeout")),
+        (Completed(), "completed", PersistedStatus(DONE, "error")),
     ],
 )
-def test_each_status_is_shown_and_kept_in_its_own_words(
-    status: BackendStatus, shown: str, kept: PersistedStatus
+def test_each_status_has_its_own_public_and_stored_value(
+    status: BackendStatus, shown: str, persisted: PersistedStatus
 ) -> None:
     assert display(status) == shown
-    assert persisted_status(status, ERROR) == kept
+    assert persisted_status(status, ERROR) == persisted
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_each_status_is_shown_and_kept_in_its_own_words(
         (Stopped("max_rounds"), "stopped:max_rounds"),
     ],
 )
-def test_the_termination_counts_for_what_has_completed(
+def test_the_termination_decides_the_status_of_a_completed_result(
     termination: Termination, reason: str
 ) -> None:
     assert persisted_status(Completed(), termination).reason == reason
@@ -120,7 +120,7 @@ def test_an_end_of_our_own_loop_is_a_backends_status(
     assert status_of_termination(termination) == status
 
 
-def test_what_a_request_needs_and_isnt_offered_is_named_in_order() -> None:
+def test_missing_capabilities_of_a_request_are_named_in_order() -> None:
     everything = RootNeeds(decisions=True, overrides=True, frontend_tools=True, continuation=True)
     lacking = unsupported_root_features(REMOTE_STATELESS_TEXT, everything)
     assert lacking == ["decisions", "overrides", "frontend_tools", "continuation"]
@@ -132,7 +132,7 @@ def test_what_a_request_needs_and_isnt_offered_is_named_in_order() -> None:
     )
 
 
-def test_what_a_delegation_needs_and_isnt_offered_is_named() -> None:
+def test_missing_capabilities_of_a_delegation_are_named() -> None:
     needs = DelegateNeeds(continuation=True)
     assert unsupported_delegate_features(REMOTE_STATELESS_TEXT, needs) == ["continuation"]
     assert unsupported_delegate_features(FULL, needs) == []
@@ -162,14 +162,14 @@ def test_the_presets_offer_everything_and_nothing() -> None:
         (Cancellation.COOPERATIVE_TOKEN_AND_REMOTE_ABORT, True, True),
     ],
 )
-def test_each_way_to_cancel_says_what_it_supports(
+def test_each_way_to_cancel_names_what_it_supports(
     cancellation: Cancellation, token: bool, abort: bool
 ) -> None:
     assert cancellation.supports_cooperative_token is token
     assert cancellation.supports_remote_abort is abort
 
 
-def test_an_output_keeps_what_it_has_and_leaves_out_the_rest() -> None:
+def test_an_output_omits_unset_fields() -> None:
     output = BackendOutput(text="made", artifacts=(Artifact(id="a1", content={"n": 1}),))
     assert output_to_json(output) == {
         "text": "made",

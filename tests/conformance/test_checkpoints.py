@@ -1,27 +1,27 @@
-"""Checkpoints: what is kept of a run after each step, and at its end."""
+"""Checkpoints: the rows of a run after each step, and at its end."""
 
 from app.domain.runs.runs import Done, Waiting, WaitingReason
 from app.domain.threads.messages import MessageRange
 from app.domain.tools.tool_calls import INTERRUPTED, CallStatus
 from app.llm.scripted.model import turn
-from tests.conformance.acting import SPEC, Story, a_call, play, texts, told
-from tests.support.playing import Happening, Kind
+from tests.conformance.scripted_runs import SPEC, ScriptedRun, a_call, run_async, run_turns, texts
+from tests.support.thread_driver import Incident, IncidentKind
 from tests.support.thread_rows import Rows
 
 
 def killed_in_step_two() -> Rows:
-    """A run whose worker was killed after its first step: what is kept is that step's checkpoint."""
+    """A run whose worker was killed after its first step, with the checkpoint of that step."""
 
-    async def story() -> Rows:
+    async def scenario() -> Rows:
         for at in range(1, 100):
-            told = Story()
+            scripted = ScriptedRun()
             turns = (turn("Let me see.", a_call(arguments={"a": 1})), turn("Done."))
-            await told.told(*turns, happenings=[Happening(at, Kind.KILL)])
-            if told.rows.record.steps == 1:
-                return told.rows
+            await scripted.run_turns(*turns, incidents=[Incident(at, IncidentKind.KILL)])
+            if scripted.rows.record.steps == 1:
+                return scripted.rows
         raise AssertionError("no first step")
 
-    return play(story())
+    return run_async(scenario())
 
 
 def test_checkpoint_receives_data() -> None:
@@ -33,7 +33,7 @@ def test_checkpoint_receives_data() -> None:
 
 
 def test_checkpoint_has_correct_step_count() -> None:
-    rows = told(turn(a_call(id="c1")), turn(a_call(id="c2")), turn("Done."))
+    rows = run_turns(turn(a_call(id="c1")), turn(a_call(id="c2")), turn("Done."))
     assert rows.record.steps == 3
     assert [entry.message.step_index for entry in rows.log] == [None, 0, 0, 1, 1, 2]
 
@@ -62,7 +62,7 @@ def test_checkpoint_has_agent_id() -> None:
 
 
 def test_checkpoint_output_supports_child_result_lookup_after_tool_messages() -> None:
-    rows = told(turn("Let me see.", a_call()), turn("Done."))
+    rows = run_turns(turn("Let me see.", a_call()), turn("Done."))
     assert isinstance(rows.record.state, Done)
     assert rows.record.state.final_output == "Done."
     last = rows.record.output.message_ids[-1]
@@ -70,16 +70,16 @@ def test_checkpoint_output_supports_child_result_lookup_after_tool_messages() ->
 
 
 def test_checkpoint_stores_suspended_tool_batch_consistently() -> None:
-    """A tool that asks stops the calls behind it; every call has its message."""
-    rows = told(turn(a_call("asking", id="c1"), a_call(id="c2")))
+    """A tool that suspends stops the calls after it; every call has its message."""
+    rows = run_turns(turn(a_call("asking", id="c1"), a_call(id="c2")))
     assert [role for role, _ in texts(rows)] == ["user", "assistant", "tool", "tool"]
     assert len(rows.log[1].message.tool_calls) == 2
     assert texts(rows)[2:] == [("tool", "Question 1?"), ("tool", INTERRUPTED)]
     assert [entry.message.tool_call_id for entry in rows.log[2:]] == ["c1", "c2"]
 
 
-def test_a_waiting_run_is_kept_with_its_ticket() -> None:
-    rows = told(turn(a_call("gated", arguments={"a": 1})))
+def test_a_waiting_run_is_stored_with_its_ticket() -> None:
+    rows = run_turns(turn(a_call("gated", arguments={"a": 1})))
     assert rows.record.state == Waiting(WaitingReason.TOOL_PERMISSION, "suspended")
     [ticket] = rows.tickets
     assert (ticket.call_id, ticket.tool_name, ticket.arguments) == ("c1", "gated", {"a": 1})
@@ -87,6 +87,9 @@ def test_a_waiting_run_is_kept_with_its_ticket() -> None:
 
 
 def test_token_usage_accumulates_across_steps() -> None:
-    one, three = told(turn("Done.")), told(turn(a_call()), turn(a_call(id="c2")), turn("Done."))
+    one, three = (
+        run_turns(turn("Done.")),
+        run_turns(turn(a_call()), turn(a_call(id="c2")), turn("Done.")),
+    )
     assert one.record.usage.input_tokens < three.record.usage.input_tokens
     assert one.record.usage.output_tokens < three.record.usage.output_tokens

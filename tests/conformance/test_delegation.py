@@ -1,4 +1,4 @@
-"""Delegation: what an agent gets back from another one that it has given work to."""
+"""Delegation: the result that a delegate call returns."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from app.domain.json_values import Json
 from app.llm.scripted.model import turn
 from app.runtime.plugins import Phase
 from app.tools.subagent import SubagentTool
-from tests.support.families import Member, children_of, family, work_for
 from tests.support.hooks import watching
-from tests.support.house import Run, of_type, replica
 from tests.support.probes import Probe
+from tests.support.replicas import Run, of_type, open_replica
+from tests.support.run_trees import ScriptedAgent, agents_with_delegates, children_of, work_for
 
 pytestmark = pytest.mark.anyio
 
-BOSS = Member([turn(work_for("scout", id="c1")), turn("Thanks.")], delegates=["scout"])
+BOSS = ScriptedAgent([turn(work_for("scout", id="c1")), turn("Thanks.")], delegates=["scout"])
 
 
 async def _result_of_call(run: Run) -> Json:
@@ -26,81 +26,84 @@ async def _result_of_call(run: Run) -> Json:
 
 async def test_execute_delegate_binds_plugin_runtime_context(database_url: str) -> None:
     hooks = watching(Phase.RUN_START)
-    catalog, script = family(
-        boss=BOSS, scout=Member([turn("Blue.")], more={"plugins": [hooks.plugin]})
+    catalog, script = agents_with_delegates(
+        boss=BOSS, scout=ScriptedAgent([turn("Blue.")], more={"plugins": [hooks.plugin]})
     )
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         result = await _result_of_call(run)
         assert isinstance(result, dict)
-        assert result["status"] == "completed"
+        assert result["outcome"] == "succeeded"
         [child] = await children_of(run)
-        assert [(view.run_id, view.agent.id) for view in hooks.seen] == [(child.id, "scout")]
+        assert [(view.run.id, view.agent.id) for view in hooks.seen] == [(child.id, "scout")]
 
 
 async def test_execute_delegate_returns_final_non_tool_message_after_tool_output(
     database_url: str,
 ) -> None:
     probe = Probe()
-    catalog, script = family(
+    catalog, script = agents_with_delegates(
         boss=BOSS,
-        scout=Member([turn("Let me look.", probe.call("p1")), turn("Blue.")], tools=[probe.tool]),
+        scout=ScriptedAgent(
+            [turn("Let me look.", probe.call("p1")), turn("Blue.")], tools=[probe.tool]
+        ),
     )
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         assert await _result_of_call(run) == {
             "agent_id": "scout",
-            "status": "completed",
+            "outcome": "succeeded",
             "response": "Blue.",
             "steps": 2,
         }
 
 
 async def test_the_result_of_a_delegate_call_names_the_child_run(database_url: str) -> None:
-    catalog, script = family(boss=BOSS, scout=Member([turn("Blue.")]))
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
-        said = await run.ended()
+    catalog, script = agents_with_delegates(boss=BOSS, scout=ScriptedAgent([turn("Blue.")]))
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
+        emitted = await run.ended()
         [child] = await children_of(run)
-    [pending] = of_type(said, "tool_call_done")
-    [resumed] = of_type(said, "tool_call_resumed")
+    [pending] = of_type(emitted, "tool_call_done")
+    [resumed] = of_type(emitted, "tool_call_resumed")
     assert pending["result"]["metadata"] == {"child_run_id": child.id}
     assert resumed["result"]["metadata"] == {"child_run_id": child.id}
     assert resumed["result"]["data"]["response"] == "Blue."
 
 
 async def test_the_error_of_a_delegate_call_names_the_child_run(database_url: str) -> None:
-    catalog, script = family(
-        boss=BOSS, scout=Member([turn("a"), turn("b")], more={"max_rounds": 0})
+    catalog, script = agents_with_delegates(
+        boss=BOSS, scout=ScriptedAgent([turn("a"), turn("b")], more={"max_rounds": 0})
     )
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         [resumed] = of_type(await run.ended(), "tool_call_resumed")
         [child] = await children_of(run)
-    assert "failed" in resumed["result"]["error"]
+    assert "failed" in resumed["result"]["text"]
+    assert resumed["result"]["outcome"] == "failed"
     assert resumed["result"]["metadata"] == {"child_run_id": child.id}
 
 
 async def test_a_delegate_call_in_the_background_names_the_child_run(database_url: str) -> None:
     turns = [turn(work_for("scout", id="c1")), turn("It runs."), turn("Thanks.")]
-    boss = Member(turns, delegates=["scout"], more={"background": ("agent_run_scout",)})
-    catalog, script = family(boss=boss, scout=Member([turn("Blue.")]))
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+    boss = ScriptedAgent(turns, delegates=["scout"], more={"background": ("agent_run_scout",)})
+    catalog, script = agents_with_delegates(boss=boss, scout=ScriptedAgent([turn("Blue.")]))
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         [begun] = of_type(await run.ended(), "tool_call_done")
         [child] = await children_of(run)
     assert begun["result"]["metadata"] == {"child_run_id": child.id}
 
 
 @pytest.mark.parametrize("prompt", [None, 7, True, ["look"], "", "   "], ids=repr)
-def test_a_prompt_is_a_string_that_says_something(prompt: Json) -> None:
+def test_a_prompt_is_a_nonempty_string(prompt: Json) -> None:
     tool = SubagentTool(AgentSpec(id=AgentId("scout")))
     assert tool.invalid_arguments({"prompt": prompt}) is not None
     assert tool.invalid_arguments({}) is not None
     assert tool.invalid_arguments({"prompt": "look"}) is None
 
 
-def test_the_tool_tells_whom_it_asks_and_what_for() -> None:
+def test_the_delegate_tool_describes_its_agent() -> None:
     scout = AgentSpec(id=AgentId("scout"), system_prompt="You look things up. " * 20)
     shown = SubagentTool(scout).descriptor
     assert shown.name == "agent_run_scout"
@@ -109,10 +112,10 @@ def test_the_tool_tells_whom_it_asks_and_what_for() -> None:
     assert len(shown.description) < 200
 
 
-async def test_the_parent_and_the_call_are_known_to_the_child(database_url: str) -> None:
-    catalog, script = family(boss=BOSS, scout=Member([turn("Blue.")]))
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+async def test_a_child_run_has_the_ids_of_its_parent_and_its_call(database_url: str) -> None:
+    catalog, script = agents_with_delegates(boss=BOSS, scout=ScriptedAgent([turn("Blue.")]))
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         await run.ended()
         [child] = await children_of(run)
         [begun] = of_type(await child.finished(), "run_start")
@@ -131,12 +134,12 @@ async def test_only_progress_of_known_calls_is_shown_on_the_parents_stream(
     database_url: str,
 ) -> None:
     probe = Probe()
-    catalog, script = family(
+    catalog, script = agents_with_delegates(
         boss=BOSS,
-        scout=Member([turn(probe.call("p1")), turn("Blue.")], tools=[probe.tool]),
+        scout=ScriptedAgent([turn(probe.call("p1")), turn("Blue.")], tools=[probe.tool]),
     )
-    async with replica(database_url, catalog, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, catalog, script) as replica:
+        run = await replica.start()
         shown = of_type(await run.ended(), "activity_snapshot")
         assert {event["message_id"] for event in shown} == {"c1"}
         assert {event["activity_type"] for event in shown} == {"tool-call-progress"}

@@ -1,4 +1,4 @@
-"""Hooks of plugins: what they are shown, when they are asked, and that what they change counts at once."""
+"""Hooks of plugins: their views, their order, and that their changes apply at once."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Block, HookView, Phase, Plugin, Request, SetResult
 from app.runtime.state import Change, StateKey
 from tests.support.hooks import Hooks, about, nothing, watching
-from tests.support.house import Run, an_agent, of_type, replica
 from tests.support.probes import Probe
+from tests.support.replicas import Run, an_agent, of_type, open_replica
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +28,8 @@ async def test_phase_hooks_fire_during_loop_with_tool_call_phases(database_url: 
     witness, probe = watching(*Phase), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     assert [view.phase.value for view in witness.seen] == [
         "run_start",
         *("step_start", "before_inference", "after_inference"),
@@ -45,8 +45,8 @@ async def test_step_start_fires_per_step_and_before_inference_hook_sees_step_cou
     witness, probe = watching(Phase.STEP_START, Phase.BEFORE_INFERENCE), Probe()
     script = in_order(turn(probe.call("c1")), turn(probe.call("c2")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     assert [(view.phase, view.steps) for view in witness.seen] == [
         (phase, steps)
         for steps in (0, 1, 2)
@@ -56,10 +56,10 @@ async def test_step_start_fires_per_step_and_before_inference_hook_sees_step_cou
 
 async def test_after_inference_hook_sees_llm_response(database_url: str) -> None:
     witness = watching(Phase.AFTER_INFERENCE)
-    async with replica(
+    async with open_replica(
         database_url, an_agent(plugins=[witness.plugin]), in_order(turn("Hello!"))
-    ) as house:
-        await (await house.start()).finished()
+    ) as replica:
+        await (await replica.start()).finished()
     [view] = witness.seen
     assert view.answer is not None
     assert view.answer.text == "Hello!"
@@ -69,8 +69,8 @@ async def test_phase_hook_receives_tool_context(database_url: str) -> None:
     witness, probe = watching(Phase.BEFORE_TOOL_EXECUTE), Probe()
     script = in_order(turn(probe.call("c1", "it")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     [view] = witness.seen
     assert view.call is not None
     assert (view.call.id, view.call.name, view.call.arguments) == ("c1", "probe", {"text": "it"})
@@ -80,27 +80,29 @@ async def test_after_tool_execute_hook_sees_tool_result(database_url: str) -> No
     witness, probe = watching(Phase.AFTER_TOOL_EXECUTE), Probe()
     script = in_order(turn(probe.call("c1")), turn("done"))
     agent = an_agent(probe.tool, plugins=[witness.plugin])
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     [view] = witness.seen
     assert view.result == ToolResult.success("probe", "probe did it")
 
 
 async def test_plugin_context_mutation_visible_in_same_step(database_url: str) -> None:
-    heard: list[list[str]] = []
+    received: list[list[str]] = []
 
     async def write(_: HookView) -> Sequence[Request]:
         return [Change(SEEN, ["step_start"])]
 
     async def read(view: HookView) -> Sequence[Request]:
-        heard.append(view.state.get(SEEN))
+        received.append(view.state.get(SEEN))
         return []
 
     hooks = {Phase.STEP_START: write, Phase.BEFORE_INFERENCE: read}
     plugin = Plugin(name="memory", keys=[SEEN], hooks=hooks)
-    async with replica(database_url, an_agent(plugins=[plugin]), in_order(turn("done"))) as house:
-        await (await house.start()).finished()
-    assert heard == [["step_start"]]
+    async with open_replica(
+        database_url, an_agent(plugins=[plugin]), in_order(turn("done"))
+    ) as replica:
+        await (await replica.start()).finished()
+    assert received == [["step_start"]]
 
 
 async def test_permission_hook_blocks_denied_tool_and_allows_non_targeted_tool(
@@ -110,8 +112,8 @@ async def test_permission_hook_blocks_denied_tool_and_allows_non_targeted_tool(
     hooks = Hooks({Phase.TOOL_GATE: about("c2", Block("denied by policy"))})
     script = in_order(turn(allowed.call("c1")), turn(denied.call("c2")))
     agent = an_agent(allowed.tool, denied.tool, plugins=[hooks.plugin])
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
         await run.finished()
         state = (await run.now()).state
     assert isinstance(state, Done)
@@ -124,10 +126,12 @@ async def test_intercept_set_result_emits_tool_call_done_event(database_url: str
     given = SetResult(ToolResult.success("probe", "given"))
     hooks = Hooks({Phase.TOOL_GATE: about("c1", given)})
     script = in_order(turn(probe.call("c1")), turn("done"))
-    async with replica(database_url, an_agent(probe.tool, plugins=[hooks.plugin]), script) as house:
-        said = await (await house.start()).finished()
-    [done] = of_type(said, "tool_call_done")
-    assert (done["outcome"], done["result"]["data"]) == ("succeeded", "given")
+    async with open_replica(
+        database_url, an_agent(probe.tool, plugins=[hooks.plugin]), script
+    ) as replica:
+        emitted = await (await replica.start()).finished()
+    [done] = of_type(emitted, "tool_call_done")
+    assert (done["result"]["outcome"], done["result"]["text"]) == ("succeeded", "given")
 
 
 async def test_set_result_intercept_on_specific_tool_only(database_url: str) -> None:
@@ -136,8 +140,8 @@ async def test_set_result_intercept_on_specific_tool_only(database_url: str) -> 
     hooks = Hooks({Phase.TOOL_GATE: about("c1", given), Phase.AFTER_TOOL_EXECUTE: nothing})
     script = in_order(turn(probe.call("c1"), other.call("c2")), turn("done"))
     agent = an_agent(probe.tool, other.tool, plugins=[hooks.plugin])
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
         await run.finished()
         assert await results(run) == ["given", "other did it"]
     assert (len(probe.handed), len(other.handed)) == (0, 1)
@@ -147,8 +151,10 @@ async def test_checkpoint_stores_blocked_tool_batch_consistently(database_url: s
     probe = Probe()
     hooks = Hooks({Phase.TOOL_GATE: about("c1", Block("no"))})
     script = in_order(turn(probe.call("c1"), probe.call("c2")))
-    async with replica(database_url, an_agent(probe.tool, plugins=[hooks.plugin]), script) as house:
-        run = await house.start()
+    async with open_replica(
+        database_url, an_agent(probe.tool, plugins=[hooks.plugin]), script
+    ) as replica:
+        run = await replica.start()
         await run.finished()
         log = await run.log()
     assert [entry.message.role for entry in log] == [

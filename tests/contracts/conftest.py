@@ -1,4 +1,4 @@
-"""What the contract suites run against."""
+"""Fixtures of the contract tests."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.support.certificates import Certificate, self_signed
+from tests.support.controlled_server import ControlledServer, controlled_server
 from tests.support.databases import Databases
-from tests.support.hosts import Host, hosting
 from tests.support.providers import FakeProvider, fake_provider
 from tests.support.remotes import Remotes, shared_remotes
 
@@ -32,14 +32,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    async with hosting() as opened:
+async def host() -> AsyncIterator[ControlledServer]:
+    async with controlled_server() as opened:
         yield opened
 
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """Bound, so that nobody else gets it, and not listening."""
+    """A port that is bound, so no other process gets it, but not listened on."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

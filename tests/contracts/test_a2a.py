@@ -1,4 +1,4 @@
-"""A2A where it is rough: agents that are late, die, won't stop, or lead elsewhere."""
+"""A2A agents that are slow, die, ignore a cancel, or name a foreign URL."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,21 +13,21 @@ from app.domain.agents.endpoints import Endpoint
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Stopped, Termination
 from tests.support.conditions import eventually
-from tests.support.house import Replica, Run, of_type, replica
 from tests.support.remotes import A2ARemote, A2AServer, Remotes
+from tests.support.replicas import Replica, Run, of_type, open_replica
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def house(url: str, there: A2ARemote) -> AsyncIterator[Replica]:
-    async with replica(url, there.catalog, there.script, backends=there.backends) as opened:
+async def replica(url: str, there: A2ARemote) -> AsyncIterator[Replica]:
+    async with open_replica(url, there.catalog, there.script, backends=there.backends) as opened:
         yield opened
     await there.backends.aclose()
 
 
 async def hanging(here: Replica, server: A2AServer) -> Run:
-    """A run whose agent has begun to speak, and says no more until it is let go."""
+    """A run whose agent has streamed some text and waits for its release."""
     run = await here.start("hang")
     await server.seen(hanging=True)
     await run.until("text_delta")
@@ -42,65 +42,69 @@ async def _end_of(run: Run) -> Termination:
 
 async def test_artifacts_of_every_kind_are_kept(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await here.start("make a draft")
-        said = await run.finished()
-        kept = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]["artifacts"]
-        assert kept == said[-1]["result"]["output"]["artifacts"]
-        assert [(each["name"], each["media_type"], each["content"]) for each in kept] == [
+        emitted = await run.finished()
+        stored = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]["artifacts"]
+        assert stored == emitted[-1]["result"]["output"]["artifacts"]
+        assert [(each["name"], each["media_type"], each["content"]) for each in stored] == [
             ("draft", "text/plain", "a draft"),
             ("facts", "application/json", {"n": 1.0}),
             ("dot.png", "image/png", "iVBORw=="),
         ]
 
 
-async def test_text_is_heard_piece_by_piece(database_url: str, remotes: Remotes) -> None:
+async def test_text_is_streamed_piece_by_piece(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await here.start("hang")
         await server.seen(hanging=True)
-        heard = await run.until("text_delta")
-        assert of_type(heard, "text_delta")[0]["delta"] == "still "
+        received = await run.until("text_delta")
+        assert of_type(received, "text_delta")[0]["delta"] == "still "
         await server.release()
         await run.finished()
 
 
-async def test_one_that_is_rejected_has_failed(database_url: str, remotes: Remotes) -> None:
+async def test_a_rejected_task_fails_the_run(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await here.start("refuse not my job")
         await run.finished()
         assert await _end_of(run) == Failed("remote_failed", "not my job")
 
 
-async def test_one_that_is_late_has_timed_out(database_url: str, remotes: Remotes) -> None:
+async def test_an_agent_past_its_timeout_stops_the_run_and_is_cancelled(
+    database_url: str, remotes: Remotes
+) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {}, timeout=0.5)) as here:
+    async with replica(database_url, A2ARemote(server, {}, timeout=0.5)) as here:
         run = await here.start("hang")
-        said = await run.finished()
+        emitted = await run.finished()
         end = await _end_of(run)
         assert isinstance(end, Stopped)
         assert end.code == "timeout"
-        assert said[-1]["result"]["status"] == "timeout"
-        await eventually(lambda: was_told_to_stop(server))
+        assert emitted[-1]["outcome"] == "budget_exceeded"
+        await eventually(lambda: was_cancelled(server))
 
 
-async def test_one_that_wont_stop_doesnt_keep_the_run(database_url: str, remotes: Remotes) -> None:
+async def test_an_agent_that_ignores_its_cancel_does_not_hold_the_run(
+    database_url: str, remotes: Remotes
+) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await here.start("stubborn")
         await server.seen(hanging=True)
         await run.cancel("enough")
         await run.finished()
         assert await _end_of(run) == Cancelled("enough")
-        await eventually(lambda: was_told_to_stop(server))
+        await eventually(lambda: was_cancelled(server))
 
 
-async def test_one_that_dies_ends_the_run_once_it_stays_away(
+async def test_an_agent_that_dies_and_stays_away_fails_the_run(
     database_url: str, remotes: Remotes
 ) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
+    async with replica(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         await server.kill()
         await run.finished()
@@ -109,12 +113,12 @@ async def test_one_that_dies_ends_the_run_once_it_stays_away(
         assert end.code == "remote_unreachable"
 
 
-async def test_one_that_falls_silent_is_out_of_reach(
+async def test_an_agent_that_stops_responding_is_unreachable(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(client, "IDLE_TIMEOUT_SECONDS", 0.3)
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
+    async with replica(database_url, A2ARemote(server, {"retry_seconds": 0.5})) as here:
         run = await hanging(here, server)
         with server.frozen():
             await run.finished()
@@ -123,25 +127,27 @@ async def test_one_that_falls_silent_is_out_of_reach(
         assert end.code == "remote_unreachable"
 
 
-async def test_one_that_thinks_for_long_is_asked_and_heard_to_its_end(
+async def test_a_slow_agent_is_polled_until_it_finishes(
     database_url: str, remotes: Remotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(client, "IDLE_TIMEOUT_SECONDS", 0.2)
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await hanging(here, server)
         with server.frozen():
             await sleep(0.6)
         await sleep(0.6)
         await server.release()
-        said = await run.finished()
+        emitted = await run.finished()
         assert await _end_of(run) == NaturalEnd()
-        assert said[-1]["result"]["response"] == "still here"
+        assert emitted[-1]["result"]["response"] == "still here"
 
 
-async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Remotes) -> None:
+async def test_an_agent_that_lost_its_task_fails_the_run(
+    database_url: str, remotes: Remotes
+) -> None:
     server = await remotes.a2a()
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await hanging(here, server)
         await server.kill()
         await server.start()
@@ -151,10 +157,12 @@ async def test_one_that_has_lost_the_task_says_so(database_url: str, remotes: Re
         assert end.code == "remote_task_lost"
 
 
-async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remotes) -> None:
+async def test_an_agent_that_does_not_run_is_unreachable(
+    database_url: str, remotes: Remotes
+) -> None:
     server = await remotes.a2a()
     await server.kill()
-    async with house(database_url, A2ARemote(server, {"retry_seconds": 0.2})) as here:
+    async with replica(database_url, A2ARemote(server, {"retry_seconds": 0.2})) as here:
         run = await here.start("say hello")
         await run.finished()
         end = await _end_of(run)
@@ -165,40 +173,40 @@ async def test_who_isnt_there_is_out_of_reach(database_url: str, remotes: Remote
 async def test_the_token_comes_from_the_environment(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a("--token=hunter2")
     with_key = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "hunter2"})
-    async with house(database_url, with_key) as here:
+    async with replica(database_url, with_key) as here:
         run = await here.start("say hello")
-        said = await run.finished()
-        assert said[-1]["result"]["response"] == "hello "
+        emitted = await run.finished()
+        assert emitted[-1]["result"]["response"] == "hello "
 
 
-async def test_a_wrong_token_isnt_told_to_anybody(
+async def test_a_rejected_token_is_in_no_event_and_no_log(
     database_url: str, remotes: Remotes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = await remotes.a2a("--token=hunter2")
     wrong = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={"FAR_TOKEN": "s3cret"})
-    async with house(database_url, wrong) as here:
+    async with replica(database_url, wrong) as here:
         run = await here.start("say hello")
-        said = await run.finished()
+        emitted = await run.finished()
         end = await _end_of(run)
         assert isinstance(end, Failed)
         assert "401" in end.detail
-        assert "s3cret" not in f"{said}{capfd.readouterr()}"
+        assert "s3cret" not in f"{emitted}{capfd.readouterr()}"
 
 
-async def test_an_agent_without_its_token_waits_until_there_is_one(
+async def test_a_run_waits_while_the_variable_of_its_token_is_not_set(
     database_url: str, remotes: Remotes
 ) -> None:
     server = await remotes.a2a("--token=hunter2")
     without = A2ARemote(server, {}, auth_env="FAR_TOKEN", environment={})
-    async with house(database_url, without) as here:
+    async with replica(database_url, without) as here:
         run = await here.start("say hello")
-        said = await run.finished()
-        assert "FAR_TOKEN isn't set" in said[-1]["waiting"]["message"]
+        emitted = await run.finished()
+        assert "FAR_TOKEN isn't set" in emitted[-1]["waiting"]["detail"]
 
 
-async def test_a_card_cant_lead_the_token_away(database_url: str, remotes: Remotes) -> None:
+async def test_a_card_with_a_foreign_url_is_refused(database_url: str, remotes: Remotes) -> None:
     server = await remotes.a2a("--elsewhere=http://elsewhere.test")
-    async with house(database_url, A2ARemote(server, {})) as here:
+    async with replica(database_url, A2ARemote(server, {})) as here:
         run = await here.start("say hello")
         await run.finished()
         end = await _end_of(run)
@@ -217,5 +225,5 @@ def test_a_wrong_option_is_named(options: dict[str, object], key: str) -> None:
     assert sentence.endswith("correct or remove it")
 
 
-async def was_told_to_stop(server: A2AServer) -> bool:
+async def was_cancelled(server: A2AServer) -> bool:
     return len((await server.seen())["cancels"]) == 1

@@ -1,4 +1,4 @@
-"""What must hold of every backend: whoever executes an agent, its runs are runs like any other."""
+"""What must hold for every backend: runs behave the same wherever the agent executes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +12,8 @@ from app.domain.runs.runs import Done, Waiting
 from app.domain.runs.terminations import Cancelled, Failed, NaturalEnd, Termination
 from app.domain.threads.messages import Message, Role, Text, TruncationReason
 from tests.support.conditions import eventually
-from tests.support.house import ANN, Replica, Run, of_type, replica, texts_of, types_of
 from tests.support.remotes import Remote, Remotes, remote
+from tests.support.replicas import ANN, Replica, Run, of_type, open_replica, texts_of, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +29,8 @@ async def there(kind: str, remotes: Remotes) -> AsyncIterator[Remote]:
 
 
 @asynccontextmanager
-async def house(url: str, there: Remote) -> AsyncIterator[Replica]:
-    async with replica(url, there.catalog, there.script, backends=there.backends) as opened:
+async def replica(url: str, there: Remote) -> AsyncIterator[Replica]:
+    async with open_replica(url, there.catalog, there.script, backends=there.backends) as opened:
         yield opened
 
 
@@ -41,77 +41,75 @@ async def _end_of(run: Run) -> Termination:
 
 
 @every_kind
-async def test_its_answer_is_heard_and_kept(database_url: str, there: Remote) -> None:
-    async with house(database_url, there) as here:
+async def test_the_answer_is_streamed_and_stored(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as here:
         run = await here.start("say hello from afar")
-        said = await run.finished()
-        heard = "".join(event["delta"] for event in of_type(said, "text_delta"))
-        assert heard.strip() == "hello from afar"
-        assert said[-1]["result"]["response"].strip() == "hello from afar"
+        emitted = await run.finished()
+        received = "".join(event["delta"] for event in of_type(emitted, "text_delta"))
+        assert received.strip() == "hello from afar"
+        assert emitted[-1]["result"]["response"].strip() == "hello from afar"
         assert [text.strip() for _, text in texts_of(await run.log())] == [
             "say hello from afar",
             "hello from afar",
         ]
         assert await _end_of(run) == NaturalEnd()
-        assert types_of(said).count("step_end") == 1
+        assert types_of(emitted).count("step_end") == 1
 
 
 @every_kind
-async def test_its_failure_is_the_runs(database_url: str, there: Remote) -> None:
-    async with house(database_url, there) as here:
+async def test_a_failed_turn_fails_the_run(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as here:
         run = await here.start("fail no paper")
-        said = await run.finished()
+        emitted = await run.finished()
         end = await _end_of(run)
         assert isinstance(end, Failed)
         assert "no paper" in end.detail
-        assert said[-1]["termination"]["type"] == "error"
+        assert emitted[-1]["termination"]["type"] == "error"
 
 
 @every_kind
-@pytest.mark.parametrize("words", ["ask which one?", "login at the door"])
-async def test_what_it_waits_for_is_a_ticket_whose_answer_it_gets(
-    database_url: str, there: Remote, words: str
+@pytest.mark.parametrize("prompt", ["ask which one?", "login at the door"])
+async def test_a_question_opens_a_ticket_and_its_answer_reaches_the_agent(
+    database_url: str, there: Remote, prompt: str
 ) -> None:
-    async with house(database_url, there) as here:
-        run = await here.start(words)
+    async with replica(database_url, there) as here:
+        run = await here.start(prompt)
         await run.finished()
         assert isinstance((await run.now()).state, Waiting)
         [ticket] = await run.tickets()
-        assert words.partition(" ")[2] in ticket.message
+        assert prompt.partition(" ")[2] in ticket.message
         await run.decide(ticket.name, "respond", result="the red one")
-        said = await run.ended()
-        assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+        emitted = await run.ended()
+        assert emitted[-1]["result"]["response"].strip() == "you answered: the red one"
         assert [each.applied_at is not None for each in await run.tickets()] == [True]
 
 
 @every_kind
-async def test_a_question_survives_the_worker_that_heard_it(
-    database_url: str, there: Remote
-) -> None:
-    async with house(database_url, there) as first:
+async def test_a_question_survives_the_loss_of_the_worker(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as first:
         run = await first.start("ask which one?")
         await run.finished()
-    async with house(database_url, there) as second:
+    async with replica(database_url, there) as second:
         run = second.same(run)
         [ticket] = await run.tickets()
         await run.decide(ticket.name, "respond", result="the red one")
-        said = await run.ended()
-        assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+        emitted = await run.ended()
+        assert emitted[-1]["result"]["response"].strip() == "you answered: the red one"
 
 
 @every_remote_kind
-async def test_a_message_that_answers_it_is_sent_and_logged_once(
+async def test_a_message_that_answers_a_question_is_sent_and_logged_once(
     database_url: str, there: Remote
 ) -> None:
-    async with house(database_url, there) as here:
+    async with replica(database_url, there) as here:
         run = await here.start("ask which one?")
         await run.finished()
         message = Message(id=MessageId(new_id()), role=Role.USER, content=(Text("the red one"),))
         request = InputRequest(messages=(message,), mode=InputMode.RESUME_OPEN_RUN)
         await send_input(here.ctx, ANN, ToRun(run.id), request, deliver=True)
-        said = await run.ended()
+        emitted = await run.ended()
         log = await run.log()
-    assert said[-1]["result"]["response"].strip() == "you answered: the red one"
+    assert emitted[-1]["result"]["response"].strip() == "you answered: the red one"
     assert [text for role, text in texts_of(log) if role == "user"] == [
         "ask which one?",
         "the red one",
@@ -120,32 +118,32 @@ async def test_a_message_that_answers_it_is_sent_and_logged_once(
 
 
 @every_kind
-async def test_what_it_streamed_before_a_cancel_is_in_the_log(
+async def test_text_streamed_before_a_cancel_is_in_the_log(
     database_url: str, there: Remote
 ) -> None:
-    async with house(database_url, there) as here:
+    async with replica(database_url, there) as here:
         run = await here.start("hang")
         await there.hanging()
         await run.until("text_delta")
         await run.cancel("enough")
-        said = await run.finished()
+        emitted = await run.finished()
         last = (await run.log())[-1].message
         record = await run.now()
-    heard = "".join(event["delta"] for event in of_type(said, "text_delta"))
-    assert heard.strip() == "still"
-    assert of_type(said, "stream_reset") == []
+    received = "".join(event["delta"] for event in of_type(emitted, "text_delta"))
+    assert received.strip() == "still"
+    assert of_type(emitted, "stream_reset") == []
     assert (last.role, last.text, last.cut_short) == (
         Role.ASSISTANT,
-        heard,
+        received,
         TruncationReason.CANCELLED,
     )
     assert record.output.message_ids == (last.id,)
-    assert said[-1]["result"]["response"] == heard
+    assert emitted[-1]["result"]["response"] == received
 
 
 @every_kind
-async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
-    async with house(database_url, there) as here:
+async def test_a_cancel_reaches_the_agent(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as here:
         run = await here.start("hang")
         await there.hanging()
         await run.cancel("enough")
@@ -155,56 +153,54 @@ async def test_a_cancel_reaches_it(database_url: str, there: Remote) -> None:
 
 
 @every_remote_kind
-async def test_a_turn_under_way_is_joined_by_whoever_takes_over(
-    database_url: str, there: Remote
-) -> None:
-    async with house(database_url, there) as first, house(database_url, there) as second:
+async def test_an_open_turn_is_rejoined_after_a_takeover(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as first, replica(database_url, there) as second:
         run = await first.start("hang")
         await there.hanging()
         await run.until("text_delta")
         await first.kill()
         await there.release()
-        said = await second.same(run).ended()
-        assert said[-1]["result"]["response"] == "still here"
+        emitted = await second.same(run).ended()
+        assert emitted[-1]["result"]["response"] == "still here"
         assert await there.turns() == 1
-        assert types_of(said).count("run_start") == 1
+        assert types_of(emitted).count("run_start") == 1
 
 
 @every_remote_kind
-async def test_a_turn_under_way_is_handed_over_when_a_worker_stops(
+async def test_an_open_turn_is_handed_over_when_the_worker_stops(
     database_url: str, there: Remote
 ) -> None:
-    async with house(database_url, there) as second:
-        async with house(database_url, there) as first:
+    async with replica(database_url, there) as second:
+        async with replica(database_url, there) as first:
             run = await first.start("hang")
             await there.hanging()
             await run.until("text_delta")
         await there.release()
-        said = await second.same(run).ended()
-        assert said[-1]["result"]["response"] == "still here"
+        emitted = await second.same(run).ended()
+        assert emitted[-1]["result"]["response"] == "still here"
         assert await there.turns() == 1
 
 
 @every_remote_kind
-async def test_what_is_said_meanwhile_is_its_next_turn(database_url: str, there: Remote) -> None:
-    async with house(database_url, there) as here:
+async def test_a_second_run_on_the_thread_is_the_next_turn(
+    database_url: str, there: Remote
+) -> None:
+    async with replica(database_url, there) as here:
         first = await here.start("say one")
         await first.finished()
         second = await here.start("say two", thread_id=first.thread_id)
-        said = await second.finished()
-        assert said[-1]["result"]["response"].strip() == "two"
+        emitted = await second.finished()
+        assert emitted[-1]["result"]["response"].strip() == "two"
         assert await there.turns() == 2
 
 
 @every_remote_kind
-async def test_who_is_asked_by_it_may_cancel_and_it_hears_of_that(
-    database_url: str, there: Remote
-) -> None:
-    async with house(database_url, there) as here:
+async def test_cancelling_a_waiting_run_aborts_the_agent(database_url: str, there: Remote) -> None:
+    async with replica(database_url, there) as here:
         run = await here.start("ask which one?")
         await run.finished()
         answer = await run.cancel("never mind")
-        assert answer.is_settled
+        assert answer.is_done
         assert await _end_of(run) == Cancelled("never mind")
         await eventually(lambda: was_aborted(there))
 

@@ -1,4 +1,4 @@
-"""The HTTP client of all models: whom it trusts, which way it goes, and which connections it keeps."""
+"""The HTTP client of all models: its certificates, proxies and reused connections."""
 
 import asyncio
 
@@ -9,23 +9,23 @@ from app.clock import sleep
 from app.llm.http.asyncio_backend import Connection
 from app.llm.http.client import streaming_client
 from tests.support.certificates import HOST, Certificate
-from tests.support.hosts import Host, hosting
+from tests.support.controlled_server import ControlledServer, controlled_server
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None but those of the test."""
+    """Removes the proxy variables of the environment."""
     for name in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-async def test_the_client_trusts_whom_the_environment_names(
+async def test_the_client_trusts_the_certificates_of_ssl_cert_file(
     monkeypatch: pytest.MonkeyPatch, certificate: Certificate
 ) -> None:
-    async with hosting(certificate) as host:
+    async with controlled_server(certificate) as host:
         url = f"https://{HOST}:{host.port}/"
         async with streaming_client() as client:
             with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -33,15 +33,17 @@ async def test_the_client_trusts_whom_the_environment_names(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
         async with streaming_client() as client, asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(client.get(url))
-            await (await host.guest()).answer(b"trusted")
+            await (await host.connection()).answer(b"trusted")
             assert (await asking).content == b"trusted"
 
 
-async def test_an_idle_connection_is_used_again_until_its_server_closes_it(host: Host) -> None:
+async def test_an_idle_connection_is_used_again_until_its_server_closes_it(
+    host: ControlledServer,
+) -> None:
     async with streaming_client() as client, asyncio.TaskGroup() as tasks:
         url = f"http://127.0.0.1:{host.port}/"
         asking = tasks.create_task(client.get(url))
-        first = await host.guest()
+        first = await host.connection()
         await first.answer(b"one")
         assert (await asking).content == b"one"
         asking = tasks.create_task(client.get(url))
@@ -51,30 +53,30 @@ async def test_an_idle_connection_is_used_again_until_its_server_closes_it(host:
         await first.writer.wait_closed()
         await sleep(0)
         asking = tasks.create_task(client.get(url))
-        await (await host.guest()).answer(b"three")
+        await (await host.connection()).answer(b"three")
         assert (await asking).content == b"three"
 
 
 @pytest.mark.parametrize("variable", ["ALL_PROXY", "HTTP_PROXY"])
-async def test_proxies_of_the_environment_are_used(
-    monkeypatch: pytest.MonkeyPatch, host: Host, variable: str
+async def test_proxies_from_the_environment_are_used(
+    monkeypatch: pytest.MonkeyPatch, host: ControlledServer, variable: str
 ) -> None:
     monkeypatch.setenv(variable, f"http://127.0.0.1:{host.port}")
     async with streaming_client() as client, asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(client.get("http://models.invalid/"))
-        asked = await (await host.guest()).answer(b"by proxy")
+        asked = await (await host.connection()).answer(b"by proxy")
         assert asked.startswith(b"GET http://models.invalid/ ")
         assert (await asking).content == b"by proxy"
 
 
-async def test_hosts_that_need_no_proxy_get_the_fast_connections(
-    monkeypatch: pytest.MonkeyPatch, host: Host, taken_port: int
+async def test_hosts_without_a_proxy_use_the_direct_backend(
+    monkeypatch: pytest.MonkeyPatch, host: ControlledServer, taken_port: int
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{taken_port}")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     async with streaming_client() as client, asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(client.get(f"http://127.0.0.1:{host.port}/"))
-        await (await host.guest()).answer(b"directly")
+        await (await host.connection()).answer(b"directly")
         response = await asking
         assert response.content == b"directly"
         assert isinstance(response.extensions["network_stream"], Connection)

@@ -1,9 +1,9 @@
-"""What every language model keeps, whoever made it; and ours says what the SDK's would have said."""
+"""What every language model guarantees; our OpenAI client yields the same chunks as the SDK."""
 
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,23 +16,42 @@ from app.llm.catalog import ModelCatalog
 from app.llm.http.client import streaming_client
 from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
 from app.llm.openai.request import request_body
-from app.llm.scripted.model import Call, Part, Say, ScriptedModel, ScriptedTurn, Think
+from app.llm.scripted.model import (
+    Call,
+    Part,
+    ScriptedModel,
+    ScriptedReasoning,
+    ScriptedText,
+    ScriptedTurn,
+)
 from app.llm.specs import ModelSpec
-from app.runtime.ports import (
+from app.runtime.billing import billed_tokens
+from app.runtime.ports.models import (
     LanguageModel,
     ModelChunk,
     ModelFinished,
     ModelRequest,
+    ProviderParts,
     StopReason,
     TextChunk,
+    UsageSoFar,
 )
 from tests.support.fake_answers import WORD, answer_to
 from tests.support.providers import FakeProvider
-from tests.support.transcripts import ADD, asking, assistant, hear, joined, listen, result
+from tests.support.transcripts import (
+    ADD,
+    Received,
+    asking,
+    assistant,
+    collect,
+    joined,
+    listen,
+    result,
+)
 
 pytestmark = [
     pytest.mark.anyio,
-    # Google's SDK, when it is compiled for the first time.
+    # Google's SDK warns when it is compiled for the first time.
     pytest.mark.filterwarnings("ignore:.*invalid escape sequence"),
 ]
 
@@ -51,7 +70,7 @@ ALL = (*WIRES, SCRIPTED)
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models of every kind, all answering what the fake provider answers."""
+    """Models of every kind that all answer like the fake provider."""
 
     provider: FakeProvider
     catalogs: list[ModelCatalog]
@@ -82,12 +101,12 @@ def _spec(kind: str, model: str, provider: FakeProvider) -> ModelSpec:
 
 def _turn(request: ModelRequest, model: str) -> ScriptedTurn:
     answer = answer_to(json.loads(request_body(request, model, {})))
-    parts: list[Part] = [Think(answer.reasoning)]
+    parts: list[Part] = [ScriptedReasoning(answer.reasoning)]
     if answer.calls:
         call = Call(tool=answer.calls.tool, arguments=answer.calls.arguments)
         parts += [call] * answer.calls.times
     else:
-        parts.append(Say((WORD,) * answer.words))
+        parts.append(ScriptedText((WORD,) * answer.words))
     return ScriptedTurn(tuple(parts), StopReason.MAX_TOKENS if answer.stop == "length" else None)
 
 
@@ -101,32 +120,32 @@ async def models(provider: FakeProvider) -> AsyncIterator[Models]:
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_text_arrives_whole_and_the_answer_ends_once(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind, "fake-50"), asking("hello"))
-    assert heard.text == WORD * 50
-    assert heard.finished.stop_reason is StopReason.END_TURN
+    received = await collect(models.of(kind, "fake-50"), asking("hello"))
+    assert received.text == WORD * 50
+    assert received.finished.stop_reason is StopReason.END_TURN
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_reasoning_is_told_apart_from_text(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking("THINK first"))
-    assert heard.reasoning == "Let me think. "
-    assert heard.text == WORD * 5
+async def test_reasoning_is_separate_from_text(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind), asking("THINK first"))
+    assert received.reasoning == "Let me think. "
+    assert received.text == WORD * 5
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_the_pieces_of_a_calls_arguments_add_up(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking('CALL add {"a": 1, "b": 2}', tools=[ADD]))
-    [(name, arguments)] = heard.calls.values()
+async def test_the_pieces_of_a_calls_arguments_are_joined(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind), asking('CALL add {"a": 1, "b": 2}', tools=[ADD]))
+    [(name, arguments)] = received.calls.values()
     assert name == "add"
     assert json.loads(arguments) == {"a": 1, "b": 2}
-    assert heard.finished.stop_reason is StopReason.TOOL_USE
+    assert received.finished.stop_reason is StopReason.TOOL_USE
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_parallel_calls_have_ids_of_their_own(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking('CALLS 3 add {"a": 1, "b": 2}', tools=[ADD]))
-    assert len(heard.calls) == 3
-    assert {json.dumps(json.loads(arguments)) for _, arguments in heard.calls.values()} == {
+async def test_parallel_calls_have_distinct_ids(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind), asking('CALLS 3 add {"a": 1, "b": 2}', tools=[ADD]))
+    assert len(received.calls) == 3
+    assert {json.dumps(json.loads(arguments)) for _, arguments in received.calls.values()} == {
         '{"a": 1, "b": 2}'
     }
 
@@ -137,15 +156,15 @@ async def test_results_are_read_and_answered_with_text(models: Models, kind: str
     request = asking(
         'CALL add {"a": 1, "b": 2}', assistant("", call), result("call_1", "3"), tools=[ADD]
     )
-    heard = await hear(models.of(kind), request)
-    assert heard.calls == {}
-    assert heard.text == WORD * 5
+    received = await collect(models.of(kind), request)
+    assert received.calls == {}
+    assert received.text == WORD * 5
 
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_tokens_are_counted(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind, "fake-7"), asking("hello"))
-    usage = heard.finished.usage
+    received = await collect(models.of(kind, "fake-7"), asking("hello"))
+    usage = received.finished.usage
     assert usage is not None
     assert usage.completion_tokens == 7
     assert usage.prompt_tokens
@@ -154,21 +173,33 @@ async def test_tokens_are_counted(models: Models, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WIRES)
 async def test_cached_tokens_are_counted(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking("hello"))
-    assert heard.finished.usage is not None
-    assert heard.finished.usage.cache_read_tokens == 3
+    received = await collect(models.of(kind), asking("hello"))
+    assert received.finished.usage is not None
+    assert received.finished.usage.cache_read_tokens == 3
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_the_prompts_tokens_include_those_of_the_cache(models: Models, kind: str) -> None:
+    """The ledger's `input` means the same for every provider."""
+    text = "count the tokens of this " * 4
+    request = replace(asking(text), system_prompt="")
+    received = await collect(models.of(kind, "fake-7"), request)
+    usage = received.finished.usage
+    assert usage is not None
+    assert usage.prompt_tokens == 1 + len(text) // 4
+    assert billed_tokens(usage).output == 7
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_an_answer_that_was_too_long_says_so(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking("STOP length"))
-    assert heard.finished.stop_reason is StopReason.MAX_TOKENS
+async def test_a_truncated_answer_stops_with_max_tokens(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind), asking("STOP length"))
+    assert received.finished.stop_reason is StopReason.MAX_TOKENS
 
 
 @pytest.mark.parametrize("kind", OPENAI_WIRES)
-async def test_a_filtered_answer_says_so(models: Models, kind: str) -> None:
-    heard = await hear(models.of(kind), asking("STOP content_filter"))
-    assert heard.finished.stop_reason is StopReason.CONTENT_FILTER
+async def test_a_filtered_answer_stops_with_content_filter(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind), asking("STOP content_filter"))
+    assert received.finished.stop_reason is StopReason.CONTENT_FILTER
 
 
 @pytest.mark.parametrize("kind", WIRES)
@@ -184,7 +215,7 @@ async def test_a_filtered_answer_says_so(models: Models, kind: str) -> None:
         ("context", "context_overflow", False),
     ],
 )
-async def test_a_refusal_has_a_kind(
+async def test_each_http_error_has_a_failure_kind(
     models: Models, kind: str, chaos: str, failure: str, retryable: bool
 ) -> None:
     error = await _failure(models.of(kind), f"CHAOS {chaos}")
@@ -192,7 +223,7 @@ async def test_a_refusal_has_a_kind(
 
 
 @pytest.mark.parametrize("kind", OPENAI_WIRES)
-async def test_an_empty_purse_is_not_a_rate_limit(models: Models, kind: str) -> None:
+async def test_an_exhausted_quota_is_not_a_rate_limit(models: Models, kind: str) -> None:
     error = await _failure(models.of(kind), "CHAOS quota")
     assert (error.kind, error.retryable) == ("unauthorized", False)
 
@@ -207,7 +238,7 @@ async def test_retry_after_is_read_in_seconds_and_as_a_date(models: Models, kind
 
 @pytest.mark.parametrize("kind", WIRES)
 @pytest.mark.parametrize("chaos", ["401", "cut"])
-async def test_the_key_is_in_no_failure(models: Models, kind: str, chaos: str) -> None:
+async def test_no_failure_contains_the_api_key(models: Models, kind: str, chaos: str) -> None:
     error = await _failure(models.of(kind), f"CHAOS {chaos}")
     assert KEY not in f"{error} {error.detail} {error.__cause__!r}"
 
@@ -222,40 +253,40 @@ async def test_the_key_is_in_no_failure(models: Models, kind: str, chaos: str) -
         ("malformed", "provider"),
     ],
 )
-async def test_a_stream_that_breaks_tells_what_came_before(
+async def test_a_broken_stream_keeps_the_chunks_before_the_failure(
     models: Models, kind: str, chaos: str, failure: str
 ) -> None:
-    said: list[ModelChunk] = []
-    error = await _failure(models.of(kind), f"CHAOS {chaos}", said)
+    emitted: list[ModelChunk] = []
+    error = await _failure(models.of(kind), f"CHAOS {chaos}", emitted)
     assert (error.kind, error.retryable) == (failure, True)
-    assert joined(said) == [TextChunk(WORD * 3)]
+    assert without_usage(emitted) == [TextChunk(WORD * 3)]
 
 
 @pytest.mark.parametrize("kind", WIRES)
-async def test_a_model_that_falls_silent_is_given_up(models: Models, kind: str) -> None:
-    said: list[ModelChunk] = []
+async def test_a_model_that_stops_streaming_times_out(models: Models, kind: str) -> None:
+    emitted: list[ModelChunk] = []
     async with asyncio.timeout(5):
-        error = await _failure(models.of(kind, idle_timeout=0.2), "CHAOS stall", said)
+        error = await _failure(models.of(kind, idle_timeout=0.2), "CHAOS stall", emitted)
     assert (error.kind, error.retryable) == ("timeout", True)
-    assert joined(said) == [TextChunk(WORD * 3)]
+    assert without_usage(emitted) == [TextChunk(WORD * 3)]
 
 
 @pytest.mark.parametrize("kind", WIRES)
-async def test_a_model_that_never_begins_is_given_up(models: Models, kind: str) -> None:
+async def test_a_model_that_never_begins_times_out(models: Models, kind: str) -> None:
     async with asyncio.timeout(5):
         error = await _failure(models.of(kind, timeout=0.2), "CHAOS silent")
     assert (error.kind, error.retryable) == ("timeout", True)
 
 
 @pytest.mark.parametrize("kind", WIRES)
-async def test_a_server_that_is_not_there_may_come_back(models: Models, kind: str) -> None:
-    nobody = FakeProvider(1)
-    error = await _failure(Models(nobody, models.catalogs).of(kind), "hello")
+async def test_an_unreachable_server_is_retryable(models: Models, kind: str) -> None:
+    unreachable = FakeProvider(1)
+    error = await _failure(Models(unreachable, models.catalogs).of(kind), "hello")
     assert (error.kind, error.retryable) == ("provider", True)
 
 
 @pytest.mark.parametrize("kind", WIRES)
-async def test_nothing_is_retried(models: Models, kind: str) -> None:
+async def test_a_model_retries_nothing_itself(models: Models, kind: str) -> None:
     before = models.provider.stats().requests
     await _failure(models.of(kind), "CHAOS 503")
     assert models.provider.stats().requests == before + 1
@@ -263,7 +294,9 @@ async def test_nothing_is_retried(models: Models, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WIRES)
 @pytest.mark.parametrize("leaving", ["break", "exception", "cancellation"])
-async def test_leaving_closes_the_socket_at_once(models: Models, kind: str, leaving: str) -> None:
+async def test_leaving_the_stream_closes_the_socket(
+    models: Models, kind: str, leaving: str
+) -> None:
     before = models.provider.stats().closed_early
     model = models.of(kind, "fake-1000-20ms")
     begun = asyncio.Event()
@@ -275,7 +308,7 @@ async def test_leaving_closes_the_socket_at_once(models: Models, kind: str, leav
                 if leaving == "break":
                     break
                 if leaving == "exception":
-                    raise LookupError("of the listener")
+                    raise LookupError("raised by the consumer")
 
     match leaving:
         case "break":
@@ -293,7 +326,7 @@ async def test_leaving_closes_the_socket_at_once(models: Models, kind: str, leav
 
 
 @pytest.mark.parametrize(
-    "said",
+    "prompt",
     [
         "hello",
         "THINK first",
@@ -303,26 +336,38 @@ async def test_leaving_closes_the_socket_at_once(models: Models, kind: str, leav
         "STOP length",
     ],
 )
-async def test_ours_hears_what_the_oracle_hears(models: Models, said: str) -> None:
-    ours = await hear(models.of(OURS), asking(said, tools=[ADD]))
-    oracle = await hear(models.of(ORACLE), asking(said, tools=[ADD]))
-    assert ours.chunks == oracle.chunks
+async def test_our_model_yields_the_chunks_of_the_sdk(models: Models, prompt: str) -> None:
+    ours = await collect(models.of(OURS), asking(prompt, tools=[ADD]))
+    oracle = await collect(models.of(ORACLE), asking(prompt, tools=[ADD]))
+    assert without_provider_parts(ours) == without_provider_parts(oracle)
+
+
+def without_usage(emitted: Sequence[ModelChunk]) -> list[ModelChunk]:
+    """Some providers count the tokens while they stream."""
+    return joined([each for each in emitted if not isinstance(each, UsageSoFar)])
+
+
+def without_provider_parts(received: Received) -> list[ModelChunk]:
+    """Each adapter stores provider data in a form of its own."""
+    return joined(
+        [each for each in received.chunks if not isinstance(each, ProviderParts | UsageSoFar)]
+    )
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_the_model_that_a_request_names_is_asked(models: Models, kind: str) -> None:
+async def test_the_upstream_model_of_the_request_is_used(models: Models, kind: str) -> None:
     request = asking("hello", options=InferenceOptions(upstream_model="fake-3"))
-    heard = await hear(models.of(kind, "fake-9"), request)
+    received = await collect(models.of(kind, "fake-9"), request)
     if kind == SCRIPTED:
-        assert heard.text  # a script is one model, whatever it is called
+        assert received.text  # a scripted model ignores the upstream name
     else:
-        assert heard.text == WORD * 3
+        assert received.text == WORD * 3
 
 
 @pytest.mark.parametrize("kind", WIRES)
 async def test_options_reach_the_provider(models: Models, kind: str) -> None:
     options = InferenceOptions(temperature=0.5, top_p=0.75, max_tokens=321)
-    await hear(models.of(kind), asking("hello", options=options))
+    await collect(models.of(kind), asking("hello", options=options))
     asked = models.provider.asked()
     body = {**asked, **asked.get("generationConfig", {})}
     limit = {"max_tokens", "max_completion_tokens", "maxOutputTokens"} & body.keys()
@@ -333,42 +378,42 @@ async def test_options_reach_the_provider(models: Models, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OPENAI_WIRES)
 @pytest.mark.parametrize("effort", ["none", "low", "medium", "high"])
-async def test_the_effort_is_spelt_as_the_oracle_spells_it(
+async def test_the_effort_is_spelled_as_the_sdk_spells_it(
     models: Models, kind: str, effort: EffortName
 ) -> None:
     options = InferenceOptions(reasoning_effort=effort)
-    await hear(models.of(kind, "gpt-5.4"), asking("hello", options=options))
+    await collect(models.of(kind, "gpt-5.4"), asking("hello", options=options))
     assert models.provider.asked()["reasoning_effort"] == effort
 
 
 @pytest.mark.parametrize("kind", OPENAI_WIRES)
-async def test_a_budget_becomes_the_effort_that_comes_nearest(models: Models, kind: str) -> None:
+async def test_a_budget_becomes_the_nearest_effort(models: Models, kind: str) -> None:
     options = InferenceOptions(reasoning_effort=ThinkingBudget(4000))
-    await hear(models.of(kind, "gpt-5.4"), asking("hello", options=options))
+    await collect(models.of(kind, "gpt-5.4"), asking("hello", options=options))
     assert models.provider.asked()["reasoning_effort"] == "medium"
 
 
-async def test_anthropic_and_google_take_a_budget_as_it_is(models: Models) -> None:
+async def test_anthropic_and_google_get_the_budget_unchanged(models: Models) -> None:
     options = InferenceOptions(reasoning_effort=ThinkingBudget(4000), max_tokens=9000)
-    await hear(models.of("sdk-anthropic"), asking("hello", options=options))
+    await collect(models.of("sdk-anthropic"), asking("hello", options=options))
     assert models.provider.asked()["thinking"]["budget_tokens"] == 4000
-    await hear(models.of("sdk-google", "gemini-2.5-flash"), asking("hello", options=options))
+    await collect(models.of("sdk-google", "gemini-2.5-flash"), asking("hello", options=options))
     config = models.provider.asked()["generationConfig"]["thinkingConfig"]
     assert 4000 in config.values()
 
 
-async def test_a_request_without_options_is_as_it_always_was(models: Models) -> None:
-    await hear(models.of(OURS), asking("hello"))
+async def test_a_request_without_options_has_no_option_fields(models: Models) -> None:
+    await collect(models.of(OURS), asking("hello"))
     assert models.provider.asked().keys() == {"model", "messages", "stream", "stream_options"}
 
 
-async def test_ours_joins_what_arrived_together(models: Models) -> None:
-    heard = await hear(models.of(OURS, "fake-1000"), asking("hello"))
-    assert heard.text == WORD * 1000
-    assert heard.lists < 200
+async def test_our_model_joins_chunks_that_arrive_together(models: Models) -> None:
+    received = await collect(models.of(OURS, "fake-1000"), asking("hello"))
+    assert received.text == WORD * 1000
+    assert received.lists < 200
 
 
-async def test_ours_keeps_its_connection_when_an_answer_is_over(models: Models) -> None:
+async def test_our_model_reuses_its_connection(models: Models) -> None:
     before = models.provider.stats().connections
     model = models.of(OURS)
     for _ in range(3):
@@ -379,20 +424,20 @@ async def test_ours_keeps_its_connection_when_an_answer_is_over(models: Models) 
     assert models.provider.stats().connections == before + 1
 
 
-async def test_ours_streams_two_hundred_answers_at_once(models: Models) -> None:
+async def test_our_model_streams_two_hundred_answers_at_once(models: Models) -> None:
     model = models.of(OURS, "fake-5-50ms")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        heard = [group.create_task(hear(model, asking("hello"))) for _ in range(200)]
-    assert {task.result().text for task in heard} == {WORD * 5}
+        received = [group.create_task(collect(model, asking("hello"))) for _ in range(200)]
+    assert {task.result().text for task in received} == {WORD * 5}
 
 
-async def test_ours_refuses_an_answer_that_is_not_streamed(models: Models) -> None:
+async def test_our_model_refuses_an_answer_that_is_not_streamed(models: Models) -> None:
     error = await _failure(models.of(OURS), "CHAOS unstreamed")
     assert error.kind == "provider"
     assert "without streaming" in error.detail
 
 
-async def test_ours_does_not_tell_a_key_that_http_cannot_carry(models: Models) -> None:
+async def test_our_model_hides_a_key_that_is_no_valid_header(models: Models) -> None:
     endpoint = OpenAIEndpoint(
         base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx"
     )
@@ -405,21 +450,21 @@ async def test_ours_does_not_tell_a_key_that_http_cannot_carry(models: Models) -
 async def test_the_fake_provider_can_fail_once(models: Models) -> None:
     model = models.of(OURS)
     assert (await _failure(model, "CHAOS 503 once")).kind == "overloaded"
-    assert (await hear(model, asking("CHAOS 503 once"))).text == WORD * 5
+    assert (await collect(model, asking("CHAOS 503 once"))).text == WORD * 5
 
 
 async def _failure(
-    model: LanguageModel, prompt: str, said: list[ModelChunk] | None = None
+    model: LanguageModel, prompt: str, emitted: list[ModelChunk] | None = None
 ) -> InferenceFailed:
-    """How this ends, when all goes wrong as expected; `said` receives what came before it."""
+    """The failure of a request; `emitted` receives the chunks that came before it."""
     with pytest.raises(InferenceFailed) as caught:
-        await listen(model, asking(prompt), [] if said is None else said)
+        await listen(model, asking(prompt), [] if emitted is None else emitted)
     return caught.value
 
 
 @pytest.mark.parametrize("type_", ["image", "audio", "video", "document"])
 @pytest.mark.parametrize("kind", ALL)
-async def test_media_are_sent_or_named_but_never_dropped(
+async def test_media_are_sent_or_replaced_by_a_notice(
     models: Models, provider: FakeProvider, kind: str, type_: MediaType
 ) -> None:
     data = b64encode(b"the bytes").decode()
@@ -427,8 +472,8 @@ async def test_media_are_sent_or_named_but_never_dropped(
     asked = asking("WORDS 3")
     [message] = asked.messages
     asked = replace(asked, messages=[replace(message, content=(*message.content, media))])
-    heard = await hear(models.of(kind), asked)
-    assert heard.finished.stop_reason is StopReason.END_TURN
+    received = await collect(models.of(kind), asked)
+    assert received.finished.stop_reason is StopReason.END_TURN
     if kind != SCRIPTED:
         sent = json.dumps(provider.asked())
         assert data in sent or data.rstrip("=") in sent or "that can't be shown to you" in sent

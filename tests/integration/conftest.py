@@ -1,4 +1,4 @@
-"""What tests of HTTP share: one process of ours for a whole module, and a client of it."""
+"""What tests of HTTP share: one server process per module, and a client of it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,14 +14,14 @@ AGENTS = Path(__file__).parent / "agents" / "agents.toml"
 
 @pytest.fixture(scope="module")
 async def served_database(postgres: Databases) -> AsyncIterator[str]:
-    """The database of the module's server, for tests that look into it."""
+    """The database of the module's server, for tests that read its tables."""
     async with postgres.fresh() as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 async def server(served_database: str) -> AsyncIterator[Server]:
-    """Without keys, on this machine only; a module that wants another one has its own."""
+    """Without keys, on this machine only. A module that needs other settings defines its own server."""
     async with serving(served_database, agents=AGENTS) as running:
         yield running
 

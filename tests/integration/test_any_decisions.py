@@ -1,5 +1,5 @@
-"""Whatever people answer, in whatever order, with deadlines, restarts and cancels in between: the tickets
-do what a few lines of plain Python say that they do, each call runs at most once, and the feed tells it."""
+"""Decisions in any order, with expiries, restarts and cancels in between. The tickets
+behave like a model of a few lines, each call runs at most once, and the feed reports it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,8 +22,8 @@ from app.llm.scripted.model import Script, in_order, turn
 from app.storage.tickets import feed as ticket_feed
 from tests.support.databases import Databases
 from tests.support.event_order import check_run
-from tests.support.house import Replica, Run, an_agent, replica
 from tests.support.probes import Probe
+from tests.support.replicas import Replica, Run, an_agent, open_replica
 
 PEOPLE = {
     name: Principal(DEFAULT_TENANT, name, frozenset({Scope.RUNS_READ, Scope.DECISIONS_WRITE}))
@@ -74,12 +74,12 @@ RARE = st.one_of(
 STEPS = st.lists(st.one_of(GIVE, GIVE, GIVE, RARE), min_size=3, max_size=10)
 
 
-# --- what ought to happen -------------------------------------------------------------------------
+# --- the expected tickets -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Plain:
-    """One ticket, as one would explain it."""
+class ExpectedTicket:
+    """The expected state of one ticket."""
 
     is_guarded: bool
     status: str = "open"
@@ -115,11 +115,11 @@ class Plain:
             self.status = status
 
 
-# --- what happens ---------------------------------------------------------------------------------
+# --- the real run ---------------------------------------------------------------------------------
 
 
-class Story:
-    """One run with two calls that wait, one of which takes two people, and none who started it."""
+class DecidedRun:
+    """One run with two calls that wait. One needs two approvers, neither of whom started the run."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -134,47 +134,47 @@ class Story:
         self.script: Script = in_order(
             turn(self.probe.call("c1", "this"), self.guarded.call("c2", "that")), turn("done")
         )
-        self.plain = {OPEN: Plain(False), GUARDED: Plain(True)}
+        self.plain = {OPEN: ExpectedTicket(False), GUARDED: ExpectedTicket(True)}
 
     async def play(self, steps: Sequence[Step]) -> None:
         run: Run | None = None
-        for chapter in _chapters(steps):
-            async with replica(self.url, self.agent, self.script) as house:
+        for steps_before_restart in _split_at_restarts(steps):
+            async with open_replica(self.url, self.agent, self.script) as replica:
                 if run is None:
-                    run = await house.start()
+                    run = await replica.start()
                     await run.finished()
-                run = house.same(run)
-                for step in chapter:
-                    await self._do(house, run, step)
-        async with replica(self.url, self.agent, self.script) as house:
+                run = replica.same(run)
+                for step in steps_before_restart:
+                    await self._do(replica, run, step)
+        async with open_replica(self.url, self.agent, self.script) as replica:
             assert run is not None
-            run = house.same(run)
+            run = replica.same(run)
             for ticket in self.plain:
-                await self._do(house, run, Expire(ticket))
-            await self._check(house, run)
+                await self._do(replica, run, Expire(ticket))
+            await self._check(replica, run)
 
-    async def _do(self, house: Replica, run: Run, step: Step) -> None:
+    async def _do(self, replica: Replica, run: Run, step: Step) -> None:
         match step:
             case Give():
-                assert await _given(house, run, step) == self.plain[step.ticket].take(step), step
+                assert await _given(replica, run, step) == self.plain[step.ticket].take(step), step
             case Expire(ticket):
-                await house.database.pool.execute(
+                await replica.database.pool.execute(
                     "UPDATE tickets SET expires_at = now() WHERE ticket_id = $1 AND status = 'open'",
                     ticket,
                 )
-                await expire_due(house.ctx, 10)
+                await expire_due(replica.ctx, 10)
                 self.plain[ticket].end("expired")
             case Cancel():
                 await run.cancel()
-                await _all_said(run)
+                await _all_events(run)
                 for each in self.plain.values():
                     each.end("void")
             case Restart():
                 raise AssertionError("between chapters")
 
-    async def _check(self, house: Replica, run: Run) -> None:
-        said = await _all_said(run)
-        check_run(said)
+    async def _check(self, replica: Replica, run: Run) -> None:
+        emitted = await _all_events(run)
+        check_run(emitted)
         statuses = {ticket.name: ticket.status.value for ticket in await run.tickets()}
         assert statuses == {name: each.status for name, each in self.plain.items()}
         for name, probe, text in ((OPEN, self.probe, "this"), (GUARDED, self.guarded, "that")):
@@ -183,9 +183,9 @@ class Story:
             ran = [handed.text for handed in probe.handed]
             wanted = [] if winner is None or winner.answer == "reject" else [allowed[winner.answer]]
             # A cancel may have come between the answer and the call.
-            assert ran in (wanted, []) if _is_cancelled(said) else ran == wanted
+            assert ran in (wanted, []) if _is_cancelled(emitted) else ran == wanted
         feed = await ticket_feed.read_after(
-            house.database, run.record.tenant, 0, TicketFilter(), 100
+            replica.database, run.record.tenant, 0, TicketFilter(), 100
         )
         assert [notice.number for notice in feed.notices] == list(range(1, feed.head + 1))
         for name, each in self.plain.items():
@@ -194,12 +194,13 @@ class Story:
             assert kinds == ["opened", *["voted"] * votes, each.status]
 
 
-async def _given(house: Replica, run: Run, step: Give) -> str:
+async def _given(replica: Replica, run: Run, step: Give) -> str:
+    [ticket] = [each for each in await run.tickets() if each.name == step.ticket]
     request = DecisionRequest(
-        ticket=step.ticket, answer=ANSWERS[step.answer], decision_id=step.id, args_digest=None
+        ticket=ticket.id, answer=ANSWERS[step.answer], decision_id=step.id, args_digest=None
     )
     try:
-        decided = await decide(house.ctx, PEOPLE[step.person], run.id, [request])
+        decided = await decide(replica.ctx, PEOPLE[step.person], run.id, [request])
     except Refusal as refusal:
         return refusal.code
     [result] = decided.results
@@ -208,21 +209,21 @@ async def _given(house: Replica, run: Run, step: Give) -> str:
     return "decided" if result.counts else "voted"
 
 
-async def _all_said(run: Run) -> list[dict[str, Any]]:
+async def _all_events(run: Run) -> list[dict[str, Any]]:
     """Until the run is done: the follower ends with its end."""
-    said: list[dict[str, Any]] = []
+    emitted: list[dict[str, Any]] = []
     count = 1
-    while not said or said[-1].get("termination", {}).get("type", "suspended") == "suspended":
-        said = await run.until("run_finish", count)
+    while not emitted or emitted[-1].get("termination", {}).get("type", "suspended") == "suspended":
+        emitted = await run.until("run_finish", count)
         count += 1
-    return said
+    return emitted
 
 
-def _is_cancelled(said: Sequence[dict[str, Any]]) -> bool:
-    return bool(said[-1]["termination"]["type"] == "cancelled")
+def _is_cancelled(emitted: Sequence[dict[str, Any]]) -> bool:
+    return bool(emitted[-1]["termination"]["type"] == "cancelled")
 
 
-def _chapters(steps: Sequence[Step]) -> list[list[Step]]:
+def _split_at_restarts(steps: Sequence[Step]) -> list[list[Step]]:
     chapters: list[list[Step]] = [[]]
     for step in steps:
         if isinstance(step, Restart):
@@ -233,16 +234,18 @@ def _chapters(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 @asynccontextmanager
-async def _story(postgres: Databases) -> AsyncIterator[Story]:
+async def _decided_run(postgres: Databases) -> AsyncIterator[DecidedRun]:
     async with postgres.fresh() as url:
-        yield Story(url)
+        yield DecidedRun(url)
 
 
 @settings(max_examples=8, deadline=None, database=None)
 @given(steps=STEPS)
-def test_tickets_do_what_they_ought_to(postgres: Databases, steps: list[Step]) -> None:
+def test_tickets_behave_as_expected_for_any_order_of_decisions(
+    postgres: Databases, steps: list[Step]
+) -> None:
     async def play() -> None:
-        async with _story(postgres) as story:
-            await story.play(steps)
+        async with _decided_run(postgres) as decided_run:
+            await decided_run.play(steps)
 
     asyncio.run(play())

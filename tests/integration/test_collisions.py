@@ -1,4 +1,4 @@
-"""Everybody at once on a few threads: whatever wins, every row and every reader agrees about it."""
+"""Many clients act concurrently on a few threads: rows and readers agree about the outcome."""
 
 import asyncio
 import json
@@ -14,30 +14,31 @@ from app.commands.runs.new_run import OnActive
 from app.domain.errors import Refusal
 from app.domain.ids import ThreadId
 from app.domain.runs.runs import RunFilter, RunStatus
-from app.domain.threads.messages import Role
+from app.domain.slices import Order, PageRequest
+from app.domain.threads.messages import MessageFilter, Role
 from app.domain.tickets.tickets import TicketStatus
 from app.events import follow as following
 from app.llm.scripted.model import Call, ScriptedTurn, turn
-from app.runtime.ports import ModelRequest
+from app.runtime.ports.models import ModelRequest
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from app.storage.runs import runs
 from app.storage.threads import messages
 from tests.support.conditions import eventually
 from tests.support.event_order import check_thread
-from tests.support.house import ANN, Event, Replica, Run, an_agent, replica
 from tests.support.invariants import broken_invariants, deadlocks
 from tests.support.probes import Probe
+from tests.support.replicas import ANN, Event, Replica, Run, an_agent, open_replica
 
 pytestmark = pytest.mark.anyio
 
 THREADS = 4
-AT_ONCE = 4
-EACH = 20
+CLIENTS = 4
+COMMANDS_PER_CLIENT = 20
 ON_ACTIVE = [OnActive.ENQUEUE, OnActive.ENQUEUE, *OnActive]
 
 
 def talk_or_call(request: ModelRequest) -> ScriptedTurn:
-    """Does what the newest prompt says."""
+    """Calls tools or talks, as the newest prompt demands."""
     newest = request.messages[-1]
     if newest.role is Role.TOOL:
         return turn("and that is that")
@@ -50,8 +51,8 @@ def talk_or_call(request: ModelRequest) -> ScriptedTurn:
             return turn("one two three four five six seven eight nine ten")
 
 
-class Crowd:
-    """Clients that do what they like, each with the replica that it happens to reach."""
+class ConcurrentClients:
+    """Clients that send random commands, each to a random replica."""
 
     def __init__(self, replicas: list[Replica], chance: random.Random) -> None:
         self.replicas = replicas
@@ -63,21 +64,21 @@ class Crowd:
         return self.chance.choice(self.replicas)
 
     def some_run(self) -> Run:
-        """More often a young one: the old ones are done."""
+        """Prefers recent runs, because the older ones are done."""
         place = min(int(self.chance.expovariate(0.3)), len(self.runs) - 1)
         return self.some_replica().same(self.runs[-1 - place])
 
-    async def comes(self) -> None:
+    async def run_all(self) -> None:
         async with asyncio.TaskGroup() as clients:
-            for _ in range(AT_ONCE):
+            for _ in range(CLIENTS):
                 clients.create_task(self._client())
 
     async def _client(self) -> None:
-        for _ in range(EACH):
+        for _ in range(COMMANDS_PER_CLIENT):
             with suppress(Refusal, *DATABASE_UNAVAILABLE):
-                await self._something()
+                await self._random_command()
 
-    async def _something(self) -> None:
+    async def _random_command(self) -> None:
         match self.chance.choice(["start", "start", "start", "decide", "decide", "cancel"]):
             case "start":
                 run = await self.some_replica().start(
@@ -94,17 +95,17 @@ class Crowd:
                         action = self.chance.choice(["approve", "reject", "respond", "cancel"])
                         await run.decide(ticket.id, action, result=1)
             case "cancel" if self.runs:
-                await self.some_run().cancel("somebody wished it")
+                await self.some_run().cancel("cancelled by a client")
             case _:
                 return
 
-    async def see_everything_end(self, through: Replica) -> None:
-        """What waits is cancelled, which lets in what stands in line behind it."""
+    async def cancel_until_all_are_done(self, through: Replica) -> None:
+        """Cancels each waiting run, which starts the run queued behind it."""
 
         async def all_done() -> bool:
             async with through.database.reading() as connection:
                 records = await runs.page(
-                    connection, ANN.tenant, RunFilter(), before=None, limit=1000
+                    connection, ANN.tenant, RunFilter(), PageRequest(limit=1000)
                 )
             for record in records:
                 if record.status is RunStatus.WAITING:
@@ -114,39 +115,45 @@ class Crowd:
         await eventually(all_done)
 
 
-async def heard_on(house: Replica, thread_id: ThreadId, until: asyncio.Event) -> Sequence[Event]:
-    """What a reader of a whole thread is shown until it is told to stop; cut off, it comes back."""
-    said: list[Event] = []
+async def events_read_by(
+    replica: Replica, thread_id: ThreadId, until: asyncio.Event
+) -> Sequence[Event]:
+    """The events that a reader of a thread receives until `until` is set. It reconnects after an outage."""
+    events: list[Event] = []
     while True:
         follower = following.follow(
-            house.database.pool,
-            house.hub,
+            replica.database.pool,
+            replica.hub,
             following.StreamScope(ANN.tenant, thread_id),
-            after=said[-1]["seq"] if said else 0,
+            after=events[-1]["seq"] if events else 0,
             heartbeat=0.1,
         )
         try:
             async with aclosing(follower.frames()) as frames:
-                async for heard in frames:
-                    said += [json.loads(frame.json) for frame in heard or ()]
-                    if not heard and until.is_set() and await _is_all(house, thread_id, said):
-                        return said
+                async for batch in frames:
+                    events += [json.loads(frame.json) for frame in batch or ()]
+                    if (
+                        not batch
+                        and until.is_set()
+                        and await _has_all_events(replica, thread_id, events)
+                    ):
+                        return events
         except DATABASE_UNAVAILABLE:
             continue
         finally:
             follower.close()
 
 
-async def _is_all(house: Replica, thread_id: ThreadId, said: Sequence[Event]) -> bool:
-    """Silence alone doesn't say so: the database may have been away for a moment."""
-    head = await house.database.pool.fetchval(
+async def _has_all_events(replica: Replica, thread_id: ThreadId, events: Sequence[Event]) -> bool:
+    """A quiet stream is not enough, because the database may have been unavailable."""
+    head = await replica.database.pool.fetchval(
         "SELECT next_seq - 1 FROM event_heads WHERE thread_id = $1", thread_id
     )
-    return (head or 0) == (said[-1]["seq"] if said else 0)
+    return (head or 0) == (events[-1]["seq"] if events else 0)
 
 
 async def breaking_connections(url: str, until: asyncio.Event, chance: random.Random) -> None:
-    """Ends connections again and again: those that are at work, and some of the others."""
+    """Terminates connections repeatedly: all busy ones and some idle ones."""
     connection = await asyncpg.connect(url)
     try:
         while not until.is_set():
@@ -165,14 +172,14 @@ async def breaking_connections(url: str, until: asyncio.Event, chance: random.Ra
         await connection.close()
 
 
-async def logged_on(house: Replica, thread_id: ThreadId) -> Sequence[Event]:
+async def logged_on(replica: Replica, thread_id: ThreadId) -> Sequence[Event]:
     scope = following.StreamScope(ANN.tenant, thread_id)
-    frames, _ = await following.read_page(house.database.pool, scope, 0, 100_000)
+    frames, _, _ = await following.read_page(replica.database.pool, scope, 0, 100_000)
     return [json.loads(frame.json) for frame in frames]
 
 
-def texts_said(events: Sequence[Event]) -> set[tuple[str, int, str]]:
-    """Run, step and text of every message that was said to its end: once, whatever broke meanwhile."""
+def published_texts(events: Sequence[Event]) -> set[tuple[str, int, str]]:
+    """Run, step and text of every complete message. Each occurs once, despite broken connections."""
     open_texts: dict[tuple[str, int], str] = {}
     whole: set[tuple[str, int, str]] = set()
     for event in events:
@@ -190,20 +197,15 @@ def texts_said(events: Sequence[Event]) -> set[tuple[str, int, str]]:
     return whole
 
 
-async def texts_kept(house: Replica, thread_id: ThreadId) -> dict[tuple[str, int, str], bool]:
-    """The same of what is in the log, and whether it is all that was to be said."""
-    async with house.database.reading() as connection:
+async def logged_texts(replica: Replica, thread_id: ThreadId) -> dict[tuple[str, int, str], bool]:
+    """The same for each message in the log, and whether it is complete."""
+    async with replica.database.reading() as connection:
         log = await messages.page(
             connection,
             ANN.tenant,
             thread_id,
-            after=None,
-            before=None,
-            descending=False,
-            run_id=None,
-            visibility=None,
-            limit=10_000,
-            with_rolled_back=True,
+            MessageFilter(with_rolled_back=True),
+            PageRequest(order=Order.ASC, limit=10_000),
         )
     return {
         (
@@ -218,42 +220,49 @@ async def texts_kept(house: Replica, thread_id: ThreadId) -> dict[tuple[str, int
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("connections", ["hold", "break"])
-async def test_whoever_wins_all_rows_and_readers_agree(
+async def test_concurrent_commands_leave_consistent_rows_and_readers(
     database_url: str, seed: int, connections: str
 ) -> None:
     ask, work = Probe(name="ask"), Probe(name="work", effect="idempotent")
     agent = an_agent(ask.tool, work.tool, approval=["ask"])
     async with AsyncExitStack() as stack:
-        first, second, doomed = [
-            await stack.enter_async_context(replica(database_url, agent, talk_or_call, slots=5))
+        first, second, failing_replica = [
+            await stack.enter_async_context(
+                open_replica(database_url, agent, talk_or_call, slots=5)
+            )
             for _ in range(3)
         ]
-        crowd = Crowd([first, second, doomed], random.Random(seed))
-        calm, over = asyncio.Event(), asyncio.Event()
+        clients = ConcurrentClients([first, second, failing_replica], random.Random(seed))
+        steady_replica, over = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             readers = [
-                group.create_task(heard_on(house, thread_id, over))
-                for thread_id, house in zip(crowd.threads, [first, second] * 2, strict=True)
+                group.create_task(events_read_by(replica, thread_id, over))
+                for thread_id, replica in zip(clients.threads, [first, second] * 2, strict=True)
             ]
             if connections == "break":
-                group.create_task(breaking_connections(database_url, calm, crowd.chance))
-            await crowd.comes()
-            crowd.replicas.remove(doomed)
-            await doomed.kill()
-            await crowd.comes()
-            calm.set()
-            await crowd.see_everything_end(first)
+                group.create_task(
+                    breaking_connections(database_url, steady_replica, clients.chance)
+                )
+            await clients.run_all()
+            clients.replicas.remove(failing_replica)
+            await failing_replica.kill()
+            await clients.run_all()
+            steady_replica.set()
+            await clients.cancel_until_all_are_done(first)
             over.set()
         assert await broken_invariants(database_url) == {}
         ends = await first.database.pool.fetch(
             "SELECT termination->>'type', count(*)::int FROM runs GROUP BY 1"
         )
         assert {end for end, _ in ends} == {"natural_end", "cancelled"}
-        for thread_id, reader in zip(crowd.threads, readers, strict=True):
+        for thread_id, reader in zip(clients.threads, readers, strict=True):
             logged = await logged_on(first, thread_id)
             check_thread(logged)
             assert reader.result() == logged
-            said, kept = texts_said(logged), await texts_kept(first, thread_id)
-            assert said <= kept.keys()
-            assert {text for text, is_whole in kept.items() if is_whole} <= said
+            published, logged_complete = (
+                published_texts(logged),
+                await logged_texts(first, thread_id),
+            )
+            assert published <= logged_complete.keys()
+            assert {text for text, is_whole in logged_complete.items() if is_whole} <= published
     assert await deadlocks(database_url) == 0

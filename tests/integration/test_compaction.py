@@ -1,4 +1,4 @@
-"""Summaries beside a run: used when they are there, missed by nobody when they aren't."""
+"""Summaries made beside a run: used once they are ready, and never waited for."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,9 +10,11 @@ from app.agents.catalog import Catalog
 from app.domain.errors import InferenceFailed
 from app.domain.runs.runs import Done, RunStatus
 from app.domain.runs.terminations import Cancelled
+from app.domain.slices import Order, PageRequest
 from app.domain.threads.messages import (
     LoggedMessage,
     Message,
+    MessageFilter,
     MessageRange,
     Role,
     Summary,
@@ -21,11 +23,11 @@ from app.domain.threads.messages import (
 from app.llm.scripted.model import Fail, Gate, Part, ScriptedTurn, turn
 from app.queries.records import list_messages
 from app.runtime.compaction.compaction import FAILURES, FIRST_PAUSE_MESSAGES
-from app.runtime.ports import ModelRequest, StopReason, TokenUsage
+from app.runtime.ports.models import ModelRequest, StopReason, TokenUsage
 from app.storage.threads import threads
 from tests.support.conditions import eventually
-from tests.support.house import ANN, Replica, Run, an_agent, configured, replica
 from tests.support.probes import Probe
+from tests.support.replicas import ANN, Replica, Run, an_agent, configured, open_replica
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +46,7 @@ BROKEN = Fail(InferenceFailed("overloaded", "not now", retryable=True))
 
 
 class Model:
-    """Plays an agent's turns, and beside them those of the summariser, each in order."""
+    """Plays the agent's turns and the summariser's, each in order."""
 
     def __init__(self, turns: Sequence[ScriptedTurn], summaries: Sequence[ScriptedTurn]) -> None:
         self._turns, self._summaries = list(turns), list(summaries)
@@ -60,14 +62,14 @@ class Model:
 
 
 def summary(*parts: Part | str, tokens: int = 0) -> ScriptedTurn:
-    """A summary that cost so many tokens each way."""
+    """A summary that cost `tokens` input and output tokens."""
     return ScriptedTurn(
         turn(*parts).parts, usage=TokenUsage(prompt_tokens=tokens, completion_tokens=tokens)
     )
 
 
 def cheap(*parts: Part | str) -> ScriptedTurn:
-    """An answer that costs one token each way."""
+    """An answer that costs one input and one output token."""
     return ScriptedTurn(turn(*parts).parts, usage=TokenUsage(prompt_tokens=1, completion_tokens=1))
 
 
@@ -77,11 +79,11 @@ def agent(*probes: Probe, **window: Any) -> Catalog:
     )
 
 
-async def long_thread(house: Replica) -> Run:
-    """Two runs whose talk together is over the threshold for the next one."""
-    first = await house.start(LONG)
+async def long_thread(replica: Replica) -> Run:
+    """Two runs whose messages exceed the threshold for the next run."""
+    first = await replica.start(LONG)
     await first.finished()
-    second = await house.start(LONG, thread_id=first.thread_id)
+    second = await replica.start(LONG, thread_id=first.thread_id)
     await second.finished()
     return second
 
@@ -95,30 +97,30 @@ def summaries_in(log: Sequence[LoggedMessage]) -> list[Summary]:
 
 
 def shown(messages: Sequence[Message]) -> list[str]:
-    """The beginning of each, which tells them apart."""
+    """The beginning of each message, which identifies it."""
     return [message.text[:22] for message in messages]
 
 
-async def until_summarised(house: Replica) -> None:
-    async def look() -> bool:
-        return not house.worker.slots._side_tasks
+async def until_summarised(replica: Replica) -> None:
+    async def has_summary() -> bool:
+        return not replica.worker.slots._side_tasks
 
-    await eventually(look)
+    await eventually(has_summary)
 
 
-async def until_free(house: Replica) -> None:
+async def until_free(replica: Replica) -> None:
     """Until no run executes."""
 
-    async def look() -> bool:
-        return not house.worker.executing
+    async def is_free() -> bool:
+        return not replica.worker.executing
 
-    await eventually(look)
+    await eventually(is_free)
 
 
-async def until_idle(house: Replica) -> None:
-    """Until no run executes, and nothing goes on that was begun beside one."""
-    await until_free(house)
-    await until_summarised(house)
+async def no_runs_nor_summaries(replica: Replica) -> None:
+    """Until no run executes and no summary is in progress."""
+    await until_free(replica)
+    await until_summarised(replica)
 
 
 async def memory_of(run: Run) -> Any:
@@ -127,32 +129,28 @@ async def memory_of(run: Run) -> Any:
     return state.get(FAILURES.name)
 
 
-async def test_a_summary_that_is_there_in_time_is_shown_from_the_next_step_on(
+async def test_a_finished_summary_is_used_from_the_next_step_on(
     database_url: str,
 ) -> None:
     probe = Probe(held=True)
     model = Model([*TALK, turn(probe.call("c1")), turn("three")], [summary(SUMMARY)])
-    async with replica(database_url, agent(probe), model) as house:
-        before = await long_thread(house)
+    async with open_replica(database_url, agent(probe), model) as replica:
+        before = await long_thread(replica)
         ranges = (await before.now()).input, (await before.now()).output
         old = await before.log()
-        run = await house.start(NOW, thread_id=before.thread_id)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await probe.was_reached()
-        await until_summarised(house)
+        await until_summarised(replica)
         probe.open.set()
         await run.finished()
         log = await run.log()
         assert ((await before.now()).input, (await before.now()).output) == ranges
         page = await list_messages(
-            house.ctx,
+            replica.ctx,
             ANN,
             run.thread_id,
-            after=None,
-            before=None,
-            descending=False,
-            run_id=None,
-            visibility=Visibility.ALL,
-            limit=50,
+            MessageFilter(visibility=Visibility.ALL),
+            PageRequest(order=Order.ASC),
         )
     assert log[:4] == old
     assert [entry.seq for entry in log] == [*range(1, 10)]
@@ -169,26 +167,28 @@ async def test_a_summary_that_is_there_in_time_is_shown_from_the_next_step_on(
     ]
 
 
-async def test_what_it_cost_counts_into_the_run(database_url: str) -> None:
+async def test_the_tokens_of_a_summary_count_for_the_run(database_url: str) -> None:
     probe = Probe(held=True)
     model = Model([*TALK, cheap(probe.call("c1")), cheap("three")], [summary(SUMMARY, tokens=1000)])
-    async with replica(database_url, agent(probe), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(probe), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await probe.was_reached()
-        await until_summarised(house)
+        await until_summarised(replica)
         probe.open.set()
         await run.finished()
         usage = (await run.now()).usage
     assert (usage.input_tokens, usage.output_tokens) == (1002, 1002)
 
 
-async def test_the_summariser_is_shown_what_the_summary_will_stand_for(database_url: str) -> None:
+async def test_the_summariser_reads_the_messages_that_the_summary_replaces(
+    database_url: str,
+) -> None:
     model = Model([*TALK, turn("three")], [summary(SUMMARY)])
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        await (await house.start(NOW, thread_id=before.thread_id)).finished()
-        await until_idle(house)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        await (await replica.start(NOW, thread_id=before.thread_id)).finished()
+        await no_runs_nor_summaries(replica)
     [request] = model.asked_for_summary
     [message] = request.messages
     assert message.role is Role.USER
@@ -199,21 +199,25 @@ async def test_the_summariser_is_shown_what_the_summary_will_stand_for(database_
 
 
 async def test_a_run_never_waits_for_a_summary(database_url: str) -> None:
-    """It comes late: the thread keeps it all the same, for its next run."""
+    """The late summary is stored in the thread for its next run, and its request in the ledger."""
     gate = Gate()
     model = Model([*TALK, turn("three"), turn("four")], [summary(gate, SUMMARY)])
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        await until_free(house)
+        await until_free(replica)
         assert summaries_in(await run.log()) == []
         record = await run.now()
         gate.open.set()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert summaries_in(await run.log()) == [Summary(SUMMARY, MessageRange(1, 3))]
         assert await run.now() == record
-        await (await house.start("more", thread_id=run.thread_id)).finished()
+        rows = await replica.database.pool.fetch(
+            "SELECT kind, attempt FROM usage WHERE run_id = $1 ORDER BY number", record.id
+        )
+        assert [tuple(row) for row in rows] == [("inference", 1), ("summary", 1)]
+        await (await replica.start("more", thread_id=run.thread_id)).finished()
         log = await run.log()
     assert [entry.seq for entry in log] == [*range(1, 10)]
     assert shown(model.asked[-1].messages) == [
@@ -225,23 +229,25 @@ async def test_a_run_never_waits_for_a_summary(database_url: str) -> None:
     ]
 
 
-async def test_a_late_summary_never_writes_into_a_thread_that_a_run_has(database_url: str) -> None:
+async def test_a_late_summary_is_not_written_while_a_run_occupies_the_thread(
+    database_url: str,
+) -> None:
     late, busy = Gate(), Gate()
     model = Model(
         [*TALK, turn("three"), turn(busy, "four"), turn("five")],
         [summary(late, "too late"), summary(Gate(), "never"), summary("better")],
     )
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        await (await house.start(NOW, thread_id=before.thread_id)).finished()
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        await (await replica.start(NOW, thread_id=before.thread_id)).finished()
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await asyncio.wait_for(busy.reached.wait(), 15)
         late.open.set()
 
-        async def look() -> bool:
-            return len(house.worker.slots._side_tasks) == 1
+        async def summary_is_done() -> bool:
+            return len(replica.worker.slots._side_tasks) == 1
 
-        await eventually(look)
+        await eventually(summary_is_done)
         run_id = run.id
         busy.open.set()
         await run.finished()
@@ -249,51 +255,51 @@ async def test_a_late_summary_never_writes_into_a_thread_that_a_run_has(database
         assert (await run.now()).id == run_id
 
 
-async def test_a_summary_that_fails_harms_nothing_and_is_not_tried_in_each_step(
+async def test_a_failed_summary_leaves_the_run_alone_and_is_not_retried_in_each_step(
     database_url: str,
 ) -> None:
     probe = Probe()
     turns = [turn(probe.call(f"c{n}")) for n in range(3)]
     model = Model([*TALK, *turns, turn("three")], [summary(BROKEN)])
-    async with replica(database_url, agent(probe), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(probe), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert (await run.now()).status is RunStatus.DONE
         assert summaries_in(await run.log()) == []
         assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE_MESSAGES}
     assert len(model.asked_for_summary) == 1
 
 
-async def test_it_is_tried_again_once_the_thread_has_grown(database_url: str) -> None:
+async def test_a_failed_summary_is_tried_again_once_the_thread_has_grown(database_url: str) -> None:
     count = FIRST_PAUSE_MESSAGES
     model = Model(
         [*TALK, *[turn("on")] * count], [summary(BROKEN), summary(BROKEN), summary(SUMMARY)]
     )
-    tried = []
-    async with replica(database_url, agent(), model) as house:
-        run = await long_thread(house)
+    attempts = []
+    async with open_replica(database_url, agent(), model) as replica:
+        run = await long_thread(replica)
         for _ in range(count):
-            run = await house.start(NOW, thread_id=run.thread_id)
+            run = await replica.start(NOW, thread_id=run.thread_id)
             await run.finished()
-            await until_idle(house)
-            tried.append(len(model.asked_for_summary))
+            await no_runs_nor_summaries(replica)
+            attempts.append(len(model.asked_for_summary))
         assert await memory_of(run) == {
             "failures": 2,
             "not_before_seq": 13 + 2 * FIRST_PAUSE_MESSAGES,
         }
-    assert tried == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert attempts == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
-async def test_a_success_forgets_earlier_failures(database_url: str) -> None:
+async def test_a_successful_summary_resets_the_count_of_failures(database_url: str) -> None:
     model = Model([*TALK, *[turn("on")] * 5], [summary(BROKEN), summary(SUMMARY)])
-    async with replica(database_url, agent(), model) as house:
-        run = await long_thread(house)
+    async with open_replica(database_url, agent(), model) as replica:
+        run = await long_thread(replica)
         for _ in range(5):
-            run = await house.start(NOW, thread_id=run.thread_id)
+            run = await replica.start(NOW, thread_id=run.thread_id)
             await run.finished()
-            await until_idle(house)
+            await no_runs_nor_summaries(replica)
         assert await memory_of(run) is None
         assert len(summaries_in(await run.log())) == 1
 
@@ -308,45 +314,45 @@ async def test_a_success_forgets_earlier_failures(database_url: str) -> None:
     ],
     ids=["cut short", "saves too little", "blank", "empty"],
 )
-async def test_an_answer_that_is_no_summary_is_not_used(
+async def test_an_answer_that_is_not_a_summary_is_discarded(
     database_url: str, answer: ScriptedTurn
 ) -> None:
     model = Model([*TALK, turn("three")], [answer])
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert summaries_in(await run.log()) == []
         assert (await memory_of(run))["failures"] == 1
 
 
-async def test_a_suspended_run_leaves_no_summary_under_way(database_url: str) -> None:
-    """Nor does it begin one in each of its activations, to give it up again."""
+async def test_a_suspended_run_has_no_summary_in_progress(database_url: str) -> None:
+    """Nor does each activation begin a summary and abandon it."""
     probe = Probe(asks=1)
     model = Model([*TALK, turn(probe.call("c1")), turn("three")], [summary(Gate(), SUMMARY)])
-    async with replica(database_url, agent(probe), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(probe), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert (await run.now()).status is RunStatus.WAITING
         assert await memory_of(run) == {"failures": 1, "not_before_seq": 5 + FIRST_PAUSE_MESSAGES}
         await run.decide("c1", "respond", result="fine")
         await run.finished(2)
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert summaries_in(await run.log()) == []
     assert len(model.asked_for_summary) == 1
 
 
-async def test_a_summary_that_is_ready_when_a_run_comes_to_rest_is_kept(database_url: str) -> None:
+async def test_a_summary_that_is_ready_when_the_run_suspends_is_stored(database_url: str) -> None:
     probe, slow = Probe(asks=1), Gate()
     model = Model([*TALK, turn(slow, probe.call("c1")), turn("three")], [summary(SUMMARY)])
-    async with replica(database_url, agent(probe), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(probe), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await asyncio.wait_for(slow.reached.wait(), 15)
-        await until_summarised(house)
+        await until_summarised(replica)
         slow.open.set()
         await run.finished()
         assert (await run.now()).status is RunStatus.WAITING
@@ -356,59 +362,61 @@ async def test_a_summary_that_is_ready_when_a_run_comes_to_rest_is_kept(database
     assert shown(model.asked[-1].messages)[0] == "<conversation-summary>"
 
 
-async def test_a_cancelled_run_ends_at_once_whatever_is_summarised(database_url: str) -> None:
+async def test_a_cancelled_run_ends_at_once_during_a_summary(database_url: str) -> None:
     gate, stalled = Gate(), Gate()
     model = Model([*TALK, turn(stalled)], [summary(gate, SUMMARY)])
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await asyncio.wait_for(stalled.reached.wait(), 15)
         await run.cancel("enough")
         await run.finished()
         state = (await run.now()).state
         gate.open.set()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
     assert isinstance(state, Done)
     assert isinstance(state.termination, Cancelled)
 
 
 async def test_a_process_that_stops_does_not_wait_for_summaries(database_url: str) -> None:
     model = Model([*TALK, turn("three")], [summary(Gate(), SUMMARY)])
-    async with replica(database_url, agent(), model) as house:
-        before = await long_thread(house)
-        run = await house.start(NOW, thread_id=before.thread_id)
+    async with open_replica(database_url, agent(), model) as replica:
+        before = await long_thread(replica)
+        run = await replica.start(NOW, thread_id=before.thread_id)
         await run.finished()
-        assert house.worker.slots._side_tasks
-        await asyncio.wait_for(house.stop(), 10)
-    async with replica(database_url, agent(), Model([turn("four")], [summary(SUMMARY)])) as house:
-        again = await house.start(thread_id=run.thread_id)
+        assert replica.worker.slots._side_tasks
+        await asyncio.wait_for(replica.stop(), 10)
+    async with open_replica(
+        database_url, agent(), Model([turn("four")], [summary(SUMMARY)])
+    ) as replica:
+        again = await replica.start(thread_id=run.thread_id)
         await again.finished()
-        await until_idle(house)
+        await no_runs_nor_summaries(replica)
         assert len(summaries_in(await again.log())) == 1
 
 
-async def test_a_run_that_is_taken_over_is_summarised_by_whoever_goes_on(database_url: str) -> None:
+async def test_a_run_that_is_taken_over_is_summarised_by_its_new_worker(database_url: str) -> None:
     stalled = Gate()
     model = Model([*TALK, turn(stalled)], [summary(Gate(), SUMMARY)])
     survivor = Model([turn("three")], [summary(SUMMARY)])
-    async with replica(database_url, agent(), model) as lost:
+    async with open_replica(database_url, agent(), model) as lost:
         before = await long_thread(lost)
         run = await lost.start(NOW, thread_id=before.thread_id)
         await asyncio.wait_for(stalled.reached.wait(), 15)
-        async with replica(database_url, agent(), survivor) as house:
+        async with open_replica(database_url, agent(), survivor) as replica:
             await lost.kill()
-            again = house.same(run)
+            again = replica.same(run)
             await again.finished()
-            await until_idle(house)
+            await no_runs_nor_summaries(replica)
             log = await again.log()
     assert len(summaries_in(log)) == 1
     assert [entry.seq for entry in log] == [*range(1, 8)]
 
 
-async def test_no_threshold_no_summary(database_url: str) -> None:
+async def test_without_a_threshold_no_summary_is_made(database_url: str) -> None:
     model = Model([*TALK, turn("three")], [])
-    async with replica(database_url, agent(autocompact_threshold=None), model) as house:
-        before = await long_thread(house)
-        await (await house.start(NOW, thread_id=before.thread_id)).finished()
-        assert not house.worker.slots._side_tasks
+    async with open_replica(database_url, agent(autocompact_threshold=None), model) as replica:
+        before = await long_thread(replica)
+        await (await replica.start(NOW, thread_id=before.thread_id)).finished()
+        assert not replica.worker.slots._side_tasks
     assert model.asked_for_summary == []

@@ -1,4 +1,4 @@
-"""Deliveries: one wake-up per run and attempt, whoever else uses the same ids."""
+"""Deliveries: one per run and attempt, although other tenants use the same ids."""
 
 import asyncio
 
@@ -42,8 +42,8 @@ async def test_tenants_with_the_same_run_id_are_both_delivered(database: Databas
     assert await queued(database, *keys) == 2
 
 
-async def test_a_delivery_that_its_taker_died_over_is_had_by_another(database: Database) -> None:
-    """As soon as a worker counts as dead: until then no second delivery for the run gets through."""
+async def test_a_delivery_whose_worker_died_is_taken_by_another(database: Database) -> None:
+    """Once the worker counts as dead. Until then no second delivery for the run is queued."""
     key = RunKey(Tenant("a"), ThreadId(new_id()), RunId(new_id()), 1)
     await queued(database, key)
     await database.pool.execute(
@@ -51,18 +51,18 @@ async def test_a_delivery_that_its_taker_died_over_is_had_by_another(database: D
         new_id(),
     )
     assert await queued(database, key) == 1
-    had: asyncio.Queue[object] = asyncio.Queue()
+    taken: asyncio.Queue[object] = asyncio.Queue()
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
-        queue = taking(database, had)
+        queue = queue_into(database, taken)
         working.create_task(queue.work())
-        assert await had.get() == key
+        assert await taken.get() == key
         queue.stop()
 
 
-async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
+async def test_a_followup_whose_worker_died_is_taken_by_another_in_time(
     database: Database,
 ) -> None:
-    """As long after the taker's last sign of life as a worker counts as alive, and a look at the queue."""
+    """Retaken once the worker's heartbeat has expired and the queue was polled."""
     followup = ChildFollowup(
         kind=FollowupKind.START,
         tenant=Tenant("a"),
@@ -75,40 +75,42 @@ async def test_an_errand_that_its_taker_died_over_is_done_by_another_in_time(
         "UPDATE pgq.pgqueuer SET status = 'picked', heartbeat = now(), queue_manager_id = $1",
         new_id(),
     )
-    had: asyncio.Queue[object] = asyncio.Queue()
+    taken: asyncio.Queue[object] = asyncio.Queue()
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
-        queue = taking(database, had)
+        queue = queue_into(database, taken)
         working.create_task(queue.work())
-        assert await had.get() == (followup, JobInfo(is_late=True))
+        assert await taken.get() == (followup, JobInfo(is_late=True))
         queue.stop()
-    silence = await database.pool.fetchval(
+    seconds_until_retaken = await database.pool.fetchval(
         "SELECT extract(epoch FROM now() - min(created)) FROM pgq.pgqueuer_log WHERE status = 'queued'"
     )
-    assert LOST_AFTER <= silence <= LOST_AFTER + PROMISED
+    assert LOST_AFTER <= seconds_until_retaken <= LOST_AFTER + PROMISED
 
 
-async def test_an_errand_that_has_to_wait_is_asked_for_again_and_not_late(
+async def test_a_followup_that_has_to_wait_is_delivered_again_and_not_as_late(
     database: Database,
 ) -> None:
     followup = ChildFollowup(
-        kind=FollowupKind.FORGET,
+        kind=FollowupKind.DELETE,
         tenant=Tenant("a"),
         parent_run_id=RunId(new_id()),
         child_run_id=RunId(new_id()),
     )
     async with database.transaction() as connection:
         await deliveries.enqueue_followup(connection, followup)
-    had: asyncio.Queue[object] = asyncio.Queue()
+    taken: asyncio.Queue[object] = asyncio.Queue()
     async with asyncio.timeout(8), asyncio.TaskGroup() as working:
-        queue = taking(database, had, lost_after=5.0)
+        queue = queue_into(database, taken, lost_after=5.0)
         working.create_task(queue.work())
-        assert [await had.get() for _ in range(3)] == [
+        assert [await taken.get() for _ in range(3)] == [
             (followup, JobInfo(polls=looks)) for looks in range(3)
         ]
         queue.stop()
 
 
-async def test_what_is_found_undone_again_and_again_is_queued_once(database: Database) -> None:
+async def test_a_followup_that_is_found_missing_repeatedly_is_queued_once(
+    database: Database,
+) -> None:
     followup = ChildFollowup(
         kind=FollowupKind.CANCEL,
         tenant=Tenant("a"),
@@ -121,31 +123,31 @@ async def test_what_is_found_undone_again_and_again_is_queued_once(database: Dat
     assert await database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer") == 2
 
 
-def taking(
-    database: Database, had: "asyncio.Queue[object]", lost_after: float = LOST_AFTER
+def queue_into(
+    database: Database, taken: "asyncio.Queue[object]", lost_after: float = LOST_AFTER
 ) -> DeliveryQueue:
-    """A queue that takes whatever there is."""
+    """A queue whose handlers put each delivery into `taken`."""
 
     async def handle(delivered: RunKey, _: str) -> DeliveryResult:
-        had.put_nowait(delivered)
+        taken.put_nowait(delivered)
         return DeliveryResult.DONE
 
     async def handle_task(delivered: TaskKey) -> DeliveryResult:
-        had.put_nowait(delivered)
+        taken.put_nowait(delivered)
         return DeliveryResult.DONE
 
-    async def handle_errand(delivered: Followup, asked: JobInfo) -> RetryAfter | None:
-        had.put_nowait((delivered, asked))
+    async def handle_followup(delivered: Followup, asked: JobInfo) -> RetryAfter | None:
+        taken.put_nowait((delivered, asked))
         return None if asked.is_late else RetryAfter(0.1)
 
     async def handle_signal_job(job: SignalJob) -> None:
-        had.put_nowait(job)
+        taken.put_nowait(job)
 
     return DeliveryQueue(
         database,
         handle,
         handle_task,
-        handle_errand,
+        handle_followup,
         handle_signal_job,
         poll=0.1,
         lost_after=lost_after,

@@ -1,4 +1,4 @@
-"""The SQL of the documents is valid for the tables that there are."""
+"""Each SQL query of the documents is valid for the current schema."""
 
 import re
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""The embedded server: what it promises, and every state that a crash can leave, made for real."""
+"""The embedded server: its promises, and each state that a crash can leave, produced for real."""
 
 import asyncio
 import os
@@ -32,27 +32,27 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def empty() -> Iterator[Path]:
-    with place() as path:
+    with temporary_folder() as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Path]:
-    with place() as path:
+    with temporary_folder() as path:
         EmbeddedPostgres.start(path, settings={"fsync": "off"}).stop()
         yield path
 
 
 @pytest.fixture
 def folder(made: Path) -> Iterator[Path]:
-    """With a stopped cluster in it. The tests share it: whatever they do, it must come up again."""
+    """A folder with a stopped cluster. The tests share it, so each must leave it able to start."""
     yield made
     end_strays(made)
 
 
 @contextmanager
-def place() -> Iterator[Path]:
-    # Not pytest's own: its permissions are reset by every other session of the same user.
+def temporary_folder() -> Iterator[Path]:
+    # Not pytest's `tmp_path`: other pytest sessions of this user reset its permissions.
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as parent:
         yield Path(parent) / "pg"
         end_strays(Path(parent))
@@ -65,7 +65,7 @@ def end_strays(parent: Path) -> None:
                 kill_all(family(path.parent.parent))
 
 
-# -- looking and waiting ------------------------------------------------------------------------
+# -- queries, processes and waits ------------------------------------------------------------------
 
 
 def ask(server: EmbeddedPostgres, *statements: str) -> object:
@@ -84,7 +84,7 @@ def ask(server: EmbeddedPostgres, *statements: str) -> object:
 
 
 def postmaster(folder: Path) -> psutil.Process:
-    """The process that the pid file names; only to be asked when that is known to be true."""
+    """The process that the pid file names. Call it only while the pid file is known to be valid."""
     return psutil.Process(int((folder / "cluster/postmaster.pid").read_text().splitlines()[0]))
 
 
@@ -93,7 +93,7 @@ def family(folder: Path) -> list[psutil.Process]:
     return [leader, *leader.children()]
 
 
-def lives(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -104,18 +104,18 @@ def kill_all(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    wait_until(lambda: not any(lives(process) for process in processes))
+    wait_until(lambda: not any(is_alive(process) for process in processes))
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 15) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
     deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.005)
 
 
 def identity(of: Path) -> dict[str, Any]:
-    """What makes a child process run as the owner of this, if we are root."""
+    """Arguments that run a child process as the owner of this path, if we are root."""
     owner = of.stat()
     me = os.geteuid()
     return {} if me else {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
@@ -154,22 +154,22 @@ def wait_until_held(process: subprocess.Popen[str]) -> None:
     assert "held\n" in iter(process.stdout.readline, ""), "it ended before it held the server"
 
 
-def let_go(process: subprocess.Popen[str]) -> int:
+def release_hold(process: subprocess.Popen[str]) -> int:
     assert process.stdin is not None
     process.stdin.close()
     return process.wait(timeout=15)
 
 
-# -- starting and stopping ----------------------------------------------------------------------
+# -- starting and stopping -------------------------------------------------------------------------
 
 
-def test_a_start_in_an_empty_place_makes_a_server_and_stop_ends_it(empty: Path) -> None:
+def test_start_in_an_empty_folder_creates_a_server_and_stop_ends_it(empty: Path) -> None:
     server = EmbeddedPostgres.start(empty)
     assert str(ask(server, "SHOW server_version")).startswith(programs.MAJOR)
     assert ask(server, "SELECT lower('ÄÖ') || current_setting('fsync')") == "äöon"
     processes = family(empty)
     server.stop()
-    assert not any(lives(process) for process in processes)
+    assert not any(is_alive(process) for process in processes)
     server.stop()
 
 
@@ -193,7 +193,7 @@ def test_a_second_start_keeps_the_data_and_the_settings(folder: Path) -> None:
     server.stop()
 
 
-def test_joining_a_running_server_with_other_settings_leaves_it_as_it_is(folder: Path) -> None:
+def test_joining_a_running_server_with_other_settings_does_not_change_it(folder: Path) -> None:
     first = EmbeddedPostgres.start(folder, settings={"max_connections": "37"})
     second = EmbeddedPostgres.start(folder, settings={"max_connections": "38"})
     assert ask(second, "SHOW max_connections") == "37"
@@ -201,7 +201,7 @@ def test_joining_a_running_server_with_other_settings_leaves_it_as_it_is(folder:
     first.stop()
 
 
-def test_a_bad_setting_is_named_and_not_remembered(folder: Path) -> None:
+def test_an_invalid_setting_is_named_and_not_stored(folder: Path) -> None:
     with pytest.raises(DatabaseUnusable, match="max_connections"):
         EmbeddedPostgres.start(folder, settings={"max_connections": "many"})
     server = EmbeddedPostgres.start(folder)
@@ -209,17 +209,17 @@ def test_a_bad_setting_is_named_and_not_remembered(folder: Path) -> None:
     server.stop()
 
 
-def test_holds_of_one_process_count_like_those_of_many(folder: Path) -> None:
+def test_several_holds_of_one_process_are_counted_like_several_processes(folder: Path) -> None:
     first, second = (EmbeddedPostgres.start(folder) for _ in range(2))
     first.stop()
     first.stop()
     assert ask(second, "SELECT 1") == 1
     leader = postmaster(folder)
     second.stop()
-    assert not lives(leader)
+    assert not is_alive(leader)
 
 
-def test_processes_that_start_at_once_share_one_server_and_the_last_one_out_stops_it(
+def test_concurrent_starts_share_one_server_and_the_last_stop_ends_it(
     empty: Path,
 ) -> None:
     with other_process(empty) as one, other_process(empty) as two:
@@ -227,19 +227,19 @@ def test_processes_that_start_at_once_share_one_server_and_the_last_one_out_stop
         wait_until_held(one)
         wait_until_held(two)
         leader = postmaster(empty)
-        assert let_go(one) == 0
+        assert release_hold(one) == 0
         server.stop()
-        assert lives(leader)
-        assert let_go(two) == 0
-        assert not lives(leader)
+        assert is_alive(leader)
+        assert release_hold(two) == 0
+        assert not is_alive(leader)
 
 
-def test_a_holder_that_forgets_to_let_go_leaves_no_server(folder: Path) -> None:
+def test_a_holder_that_exits_without_stop_leaves_no_server(folder: Path) -> None:
     with other_process(folder, "forget") as process:
         wait_until_held(process)
         leader = postmaster(folder)
-        assert let_go(process) == 0
-        assert not lives(leader)
+        assert release_hold(process) == 0
+        assert not is_alive(leader)
 
 
 def test_stop_ends_a_server_whose_folder_was_removed(empty: Path) -> None:
@@ -247,7 +247,7 @@ def test_stop_ends_a_server_whose_folder_was_removed(empty: Path) -> None:
     leader = postmaster(empty)
     shutil.rmtree(empty)
     server.stop()
-    assert not lives(leader)
+    assert not is_alive(leader)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -257,10 +257,10 @@ def test_a_signal_to_a_web_server_leaves_no_postgres(folder: Path, how: signal.S
         processes = family(folder)
         process.send_signal(how)
         process.wait(timeout=15)
-    assert not any(lives(process) for process in processes)
+    assert not any(is_alive(process) for process in processes)
 
 
-def test_the_server_gets_nothing_of_our_environment(
+def test_the_server_inherits_none_of_our_environment(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
@@ -277,10 +277,10 @@ def test_the_server_gets_nothing_of_our_environment(
     server.stop()
 
 
-# -- where it lives -----------------------------------------------------------------------------
+# -- its folders -----------------------------------------------------------------------------------
 
 
-def test_both_addresses_connect_whatever_the_path_looks_like(empty: Path) -> None:
+def test_both_urls_connect_for_any_characters_in_the_path(empty: Path) -> None:
     server = EmbeddedPostgres.start(empty / 'it\'s, a $HOME "of" 100% ünïcode')
     assert ask(server, "SELECT 1") == 1
 
@@ -295,17 +295,17 @@ def test_both_addresses_connect_whatever_the_path_looks_like(empty: Path) -> Non
     server.stop()
 
 
-def test_locks_and_socket_are_out_of_reach_for_others(folder: Path) -> None:
+def test_other_users_cannot_reach_locks_and_socket(folder: Path) -> None:
     server = EmbeddedPostgres.start(folder)
     assert (folder / "cluster/.s.PGSQL.5432").is_socket()
     assert permissions(folder / "cluster") == 0o700
     assert permissions(folder / "run") == 0o700
-    # Root lets the server's user pass through to its data; nobody gets to list what is there.
+    # Root lets the server's user pass through to its data, and no other user list the folder.
     assert permissions(folder.parent) == (0o701 if os.geteuid() == 0 else 0o700)
     server.stop()
 
 
-def test_a_path_too_long_for_a_socket_gets_a_short_and_private_place(empty: Path) -> None:
+def test_a_path_too_long_for_a_socket_gets_a_short_private_socket_folder(empty: Path) -> None:
     long = empty / ("long" * 25)
     server = EmbeddedPostgres.start(long)
     socket_dir = Path(str(ask(server, "SHOW unix_socket_directories")))
@@ -321,19 +321,21 @@ def test_a_path_too_long_for_a_socket_gets_a_short_and_private_place(empty: Path
         socket_dir.unlink()
 
 
-def test_no_place_short_enough_is_said(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_says_that_no_socket_folder_is_short_enough(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(empty / ("temp" * 25)))
     with pytest.raises(DatabaseUnusable, match="choose a shorter HOLDFAST_DATA_DIR"):
         EmbeddedPostgres.start(empty / ("long" * 25))
 
 
-def test_a_place_that_cannot_be_used_is_said(empty: Path) -> None:
+def test_an_error_says_that_a_folder_cannot_be_used(empty: Path) -> None:
     empty.write_text("a file")
     with pytest.raises(DatabaseUnusable, match="set DATABASE_URL"):
         EmbeddedPostgres.start(empty / "pg")
 
 
-def test_data_of_another_major_version_is_left_alone(folder: Path) -> None:
+def test_data_of_another_major_version_is_not_changed(folder: Path) -> None:
     version = folder / "cluster/PG_VERSION"
     version.write_text("17\n")
     with pytest.raises(DatabaseUnusable, match="is of Postgres 17"):
@@ -341,7 +343,7 @@ def test_data_of_another_major_version_is_left_alone(folder: Path) -> None:
     version.write_text(programs.MAJOR)
 
 
-def test_root_keeps_its_data_where_the_servers_user_can_reach_it(
+def test_data_of_root_is_in_a_folder_that_the_servers_user_can_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -350,8 +352,8 @@ def test_root_keeps_its_data_where_the_servers_user_can_reach_it(
     assert default_data_dir() == platformdirs.user_data_path("holdfast") / "pg"
 
 
-def test_without_the_extra_one_sentence_says_what_to_do(tmp_path: Path) -> None:
-    """In an interpreter that has nothing installed but what the module itself needs."""
+def test_without_the_extra_an_error_names_the_package_to_install(tmp_path: Path) -> None:
+    """In an interpreter that has only the module's own dependencies."""
     for package in (REPOSITORY / "app", Path(platformdirs.__file__).parent):
         (tmp_path / package.name).symlink_to(package)
     start = "from app.embedded_postgres.server import *; EmbeddedPostgres.start(default_data_dir())"
@@ -373,10 +375,10 @@ def test_without_the_extra_one_sentence_says_what_to_do(tmp_path: Path) -> None:
     )
 
 
-# -- after a crash ------------------------------------------------------------------------------
+# -- after a crash ---------------------------------------------------------------------------------
 
 
-def test_a_killed_holder_leaves_a_server_that_the_next_start_joins_and_its_stop_ends(
+def test_the_server_of_a_killed_holder_is_joined_by_the_next_start_and_ended_by_its_stop(
     folder: Path,
 ) -> None:
     with other_process(folder) as process:
@@ -384,42 +386,44 @@ def test_a_killed_holder_leaves_a_server_that_the_next_start_joins_and_its_stop_
         leader = postmaster(folder)
         process.kill()
         process.wait()
-    assert lives(leader)
+    assert is_alive(leader)
     server = EmbeddedPostgres.start(folder)
     assert postmaster(folder) == leader
     assert ask(server, "SELECT 1") == 1
     server.stop()
-    assert not lives(leader)
+    assert not is_alive(leader)
 
 
-def test_a_stale_pid_file_never_costs_the_life_of_another_process(folder: Path) -> None:
+def test_a_stale_pid_file_never_gets_another_process_killed(folder: Path) -> None:
     server = EmbeddedPostgres.start(folder)
     pid_file = folder / "cluster/postmaster.pid"
-    truth = pid_file.read_text()
+    original_content = pid_file.read_text()
     kill_all(family(folder))
-    # It runs as the server's user: Postgres itself would refuse to start next to it.
-    with subprocess.Popen(["sleep", "1000"], **identity(pid_file)) as innocent:
+    # It runs as the server's user, so Postgres itself would refuse to start beside it.
+    with subprocess.Popen(["sleep", "1000"], **identity(pid_file)) as unrelated_process:
         try:
-            pid_file.write_text(truth.replace(truth.split()[0], str(innocent.pid), 1))
+            pid_file.write_text(
+                original_content.replace(original_content.split()[0], str(unrelated_process.pid), 1)
+            )
             again = EmbeddedPostgres.start(folder)
             assert ask(again, "SELECT 1") == 1
             again.stop()
             server.stop()
-            assert innocent.poll() is None
+            assert unrelated_process.poll() is None
         finally:
-            innocent.kill()
+            unrelated_process.kill()
 
 
 @pytest.mark.parametrize("content", ["", "999999999\n/some/where", "\0\0\0\0"])
-def test_a_pid_file_cut_short_by_a_crash_is_no_obstacle(folder: Path, content: str) -> None:
+def test_a_truncated_pid_file_does_not_prevent_a_start(folder: Path, content: str) -> None:
     (folder / "cluster/postmaster.pid").write_text(content)
     server = EmbeddedPostgres.start(folder)
     assert ask(server, "SELECT 1") == 1
     server.stop()
 
 
-def test_a_zombie_is_no_server(folder: Path) -> None:
-    """Where PID 1 doesn't reap, a dead postmaster stays; here it is this process that doesn't."""
+def test_a_zombie_process_does_not_count_as_a_server(folder: Path) -> None:
+    """Where PID 1 doesn't reap, a dead postmaster stays a zombie. Here this process doesn't reap it."""
     with started_by_hand(folder) as unreaped:
         joined = EmbeddedPostgres.start(folder)
         assert postmaster(folder).pid == unreaped.pid
@@ -434,7 +438,7 @@ def test_a_zombie_is_no_server(folder: Path) -> None:
         server.stop()
 
 
-def test_a_query_that_outlived_its_server_is_ended_before_the_next_one_starts(folder: Path) -> None:
+def test_a_query_that_outlived_its_server_is_ended_before_the_next_start(folder: Path) -> None:
     server = EmbeddedPostgres.start(folder)
     ask(server, "CREATE TABLE survivor AS SELECT 42 AS n", "SELECT 1")
     endless = ["-c", "SET statement_timeout = '20s'", "-c", "DO $$ BEGIN LOOP END LOOP; END $$"]
@@ -445,15 +449,15 @@ def test_a_query_that_outlived_its_server_is_ended_before_the_next_one_starts(fo
         wait_until(lambda: ask(server, busy) is not None)
         query = psutil.Process(int(str(ask(server, busy))))
         kill_all([postmaster(folder)])
-        assert lives(query)
+        assert is_alive(query)
         again = EmbeddedPostgres.start(folder, timeout=10)
-        assert not lives(query)
+        assert not is_alive(query)
     assert ask(again, "SELECT n FROM survivor") == 42
     again.stop()
     server.stop()
 
 
-def test_a_server_that_recovers_for_long_is_waited_for_and_never_started_twice(
+def test_start_waits_for_a_long_recovery_and_never_starts_a_second_server(
     folder: Path,
 ) -> None:
     server = EmbeddedPostgres.start(folder)
@@ -461,7 +465,7 @@ def test_a_server_that_recovers_for_long_is_waited_for_and_never_started_twice(
     ask(server, "CREATE TABLE written (n int, filler text)", rows, "SELECT 1")
     kill_all(family(folder))
 
-    # A recovery from an archive that doesn't answer until it may: it lasts as long as we like.
+    # The recovery waits for an archive that answers only when this test lets it.
     answer = folder / "answer"
     archive = {
         "restore_command": f"while test -d {folder} -a ! -e {answer}; do sleep 0.1; done; false"
@@ -482,7 +486,7 @@ def test_a_server_that_recovers_for_long_is_waited_for_and_never_started_twice(
     server.stop()
 
 
-def test_a_start_that_died_while_it_made_the_cluster_is_made_anew(empty: Path) -> None:
+def test_a_cluster_whose_creation_was_interrupted_is_created_again(empty: Path) -> None:
     with other_process(empty) as process:
         wait_until(lambda: bool(list(empty.glob("new-*/base"))))
         process.kill()
@@ -493,8 +497,8 @@ def test_a_start_that_died_while_it_made_the_cluster_is_made_anew(empty: Path) -
     assert sorted(path.name for path in empty.iterdir()) == ["cluster", "run"]
 
 
-def test_a_server_that_is_out_of_sight_but_answers_is_not_started_twice(folder: Path) -> None:
-    """As when two containers share one folder: the other's socket can be seen, its pids can't."""
+def test_a_server_with_an_invisible_pid_that_answers_is_not_started_twice(folder: Path) -> None:
+    """As when two containers share one folder: the socket is visible, the pids are not."""
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(folder / "cluster/.s.PGSQL.5432"))
         other.listen()

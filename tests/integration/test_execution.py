@@ -1,4 +1,4 @@
-"""A run that nobody disturbs: what is asked, said, marked and saved, and when."""
+"""A run without interference: its requests, events, call states and checkpoints, in order."""
 
 import asyncio
 
@@ -9,11 +9,12 @@ from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.runs.runs import Done, RunStatus
 from app.domain.runs.terminations import Failed, NaturalEnd, Stopped
-from app.domain.threads.messages import Visibility
+from app.domain.threads.messages import Visibility, logged_message_to_json
 from app.domain.tools.tool_calls import INTERRUPTED
-from app.llm.scripted.model import Call, Fail, Gate, Say, in_order, turn
-from tests.support.house import an_agent, of_type, replica, texts_of, types_of
+from app.llm.scripted.model import Call, Fail, Gate, ScriptedText, in_order, turn
+from app.queries.snapshots import read_run_snapshot
 from tests.support.probes import Probe
+from tests.support.replicas import ANN, an_agent, of_type, open_replica, texts_of, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -23,28 +24,30 @@ STEP_WITH_CALL = [
     "tool_call_delta",
     "tool_call_ready",
     "inference_complete",
+    "message_done",
     "tool_call_done",
     "state_snapshot",
     "step_end",
 ]
-LAST_STEP = ["step_start", "text_delta", "inference_complete", "state_snapshot", "step_end"]
+LAST_STEP = ["step_start", "text_delta", "inference_complete", "message_done"]
+LAST_STEP += ["state_snapshot", "step_end"]
 
 
 @pytest.mark.parametrize("here", [True, False])
-async def test_a_run_says_the_same_whether_it_was_started_here_or_delivered(
+async def test_a_run_emits_the_same_events_started_directly_or_delivered(
     database_url: str, here: bool
 ) -> None:
     probe = Probe(effect="read")
-    script = in_order(turn(probe.call("c1")), turn(Say(("All done",))))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start("please", here=here)
-        said = await run.finished()
+    script = in_order(turn(probe.call("c1")), turn(ScriptedText(("All done",))))
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start("please", here=here)
+        emitted = await run.finished()
         record = await run.now()
         log = await run.log()
         assert await run.calls() == {}
-    assert types_of(said) == [
+    assert types_of(emitted) == [
         "run_created",
-        # What waits for a worker is delivered by its claim.
+        # A queued run's input enters the log with its claim.
         *([] if here else ["input_delivered"]),
         "run_start",
         *STEP_WITH_CALL,
@@ -52,11 +55,7 @@ async def test_a_run_says_the_same_whether_it_was_started_here_or_delivered(
         "state_snapshot",
         "run_finish",
     ]
-    assert said[-1]["result"] == {
-        "response": "All done",
-        "status": "done",
-        "status_reason": "natural",
-    }
+    assert emitted[-1]["result"] == {"response": "All done"}
     assert isinstance(record.state, Done)
     assert record.state.termination == NaturalEnd()
     assert record.state.final_output == "All done"
@@ -74,16 +73,20 @@ async def test_a_run_says_the_same_whether_it_was_started_here_or_delivered(
     assert script.requests[1].messages == [entry.message for entry in log[:3]]
 
 
-async def test_a_call_is_marked_before_its_tool_gets_it(database_url: str) -> None:
+async def test_a_call_is_saved_as_running_before_its_tool_is_called(database_url: str) -> None:
     probe = Probe(held=True)
     script = in_order(turn("Let me see.", probe.call("c1"), probe.call("c2")), turn("done"))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
         await probe.was_reached()
         assert await run.calls() == {"c1": "running", "c2": "pending"}
+        snapshot = await read_run_snapshot(replica.ctx, ANN, run.id)
+        assert snapshot.messages[-1].message.text == "Let me see."
+        assert snapshot.open_parts.text == "", "the text is in the log and in the open answer"
         assert texts_of(await run.log())[1:] == [("assistant", "Let me see.")]
-        said = await run.until("inference_complete")
-        assert types_of(said).count("tool_call_ready") == 2
+        emitted = await run.until("message_done")
+        assert types_of(emitted).count("tool_call_ready") == 2
+        assert emitted[-1]["message"] == logged_message_to_json((await run.log())[1])
         probe.open.set()
         await run.finished()
     assert [handed.call_id for handed in probe.handed] == ["c1", "c2"]
@@ -93,8 +96,8 @@ async def test_a_call_is_marked_before_its_tool_gets_it(database_url: str) -> No
 async def test_a_result_is_saved_before_the_next_tool_runs(database_url: str) -> None:
     first, second = Probe(name="first"), Probe(name="second", held=True)
     script = in_order(turn(first.call("c1"), second.call("c2")), turn("done"))
-    async with replica(database_url, an_agent(first.tool, second.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(first.tool, second.tool), script) as replica:
+        run = await replica.start()
         await second.was_reached()
         assert await run.calls() == {"c1": "succeeded", "c2": "running"}
         assert texts_of(await run.log())[2:] == [("tool", "first did it")]
@@ -103,7 +106,7 @@ async def test_a_result_is_saved_before_the_next_tool_runs(database_url: str) ->
         assert await run.calls() == {}
 
 
-async def test_a_tool_that_asks_stops_the_ones_behind_it(database_url: str) -> None:
+async def test_a_tool_that_suspends_stops_the_calls_after_it(database_url: str) -> None:
     before, asking, behind = (
         Probe(name="before"),
         Probe(name="asking", asks=1),
@@ -111,11 +114,14 @@ async def test_a_tool_that_asks_stops_the_ones_behind_it(database_url: str) -> N
     )
     script = in_order(turn(before.call("c1"), asking.call("c2"), behind.call("c3")), turn("done"))
     tools = (before.tool, asking.tool, behind.tool)
-    async with replica(database_url, an_agent(*tools), script) as house:
-        run = await house.start()
-        said = await run.finished()
-        outcomes = {done["id"]: done["outcome"] for done in of_type(said, "tool_call_done")}
-        assert outcomes == {"c1": "succeeded", "c2": "suspended", "c3": "failed"}
+    async with open_replica(database_url, an_agent(*tools), script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
+        outcomes = {
+            finished_calls["tool_call_id"]: finished_calls["result"].get("outcome")
+            for finished_calls in of_type(emitted, "tool_call_done")
+        }
+        assert outcomes == {"c1": "succeeded", "c2": None, "c3": "failed"}
         assert texts_of(await run.log())[2:] == [
             ("tool", "before did it"),
             ("tool", "Question 1?"),
@@ -124,14 +130,14 @@ async def test_a_tool_that_asks_stops_the_ones_behind_it(database_url: str) -> N
         assert behind.handed == []
 
 
-async def test_a_tool_that_fails_ends_nothing(database_url: str) -> None:
+async def test_a_failed_tool_does_not_end_the_run(database_url: str) -> None:
     script = in_order(
         turn(Call(tool="nowhere", id=CallId("c1")), Call(tool="probe", id=CallId("c2"))),
         turn("done"),
     )
     probe = Probe()
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
         await run.finished()
         assert texts_of(await run.log())[2:4] == [
             ("tool", "tool 'nowhere' not found"),
@@ -139,13 +145,17 @@ async def test_a_tool_that_fails_ends_nothing(database_url: str) -> None:
         ]
 
 
-async def test_arguments_that_break_the_schema_are_told_to_the_model(database_url: str) -> None:
+async def test_arguments_that_violate_the_schema_are_reported_to_the_model(
+    database_url: str,
+) -> None:
     probe = Probe()
     script = in_order(
         turn(Call(tool="probe", arguments={"text": 1}, id=CallId("c1"))), turn("I see")
     )
-    async with replica(database_url, an_agent(probe.tool, approval=["probe"]), script) as house:
-        run = await house.start()
+    async with open_replica(
+        database_url, an_agent(probe.tool, approval=["probe"]), script
+    ) as replica:
+        run = await replica.start()
         await run.finished()
         assert (await run.log())[2].message.text.startswith("Invalid arguments: ")
         assert await run.tickets() == []
@@ -155,7 +165,7 @@ async def test_arguments_that_break_the_schema_are_told_to_the_model(database_ur
 @pytest.mark.parametrize(
     "arguments", ['{"text": ', '{"text": NaN}', '{"text": 1e999}', '"\\ud800', "[" * 5000]
 )
-async def test_arguments_that_are_not_json_are_asked_for_again(
+async def test_a_call_with_arguments_that_are_not_json_is_requested_again(
     database_url: str, arguments: str
 ) -> None:
     probe = Probe()
@@ -164,12 +174,14 @@ async def test_arguments_that_are_not_json_are_asked_for_again(
         turn(probe.call("c2")),
         turn("done"),
     )
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start()
-        said = await run.finished()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
         log = await run.log()
-    assert [cancelled["id"] for cancelled in of_type(said, "tool_call_cancel")] == ["c1"]
-    assert [ready["id"] for ready in of_type(said, "tool_call_ready")] == ["c2"]
+    assert [cancelled["tool_call_id"] for cancelled in of_type(emitted, "tool_call_cancel")] == [
+        "c1"
+    ]
+    assert [ready["tool_call_id"] for ready in of_type(emitted, "tool_call_ready")] == ["c2"]
     note = log[2].message
     assert note.visibility is Visibility.INTERNAL
     assert "probe" in note.text
@@ -177,28 +189,28 @@ async def test_arguments_that_are_not_json_are_asked_for_again(
     assert [handed.call_id for handed in probe.handed] == ["c2"]
 
 
-async def test_a_sound_call_beside_a_malformed_one_is_run(database_url: str) -> None:
+async def test_a_valid_call_beside_a_malformed_one_is_run(database_url: str) -> None:
     probe = Probe()
     broken = Call(tool="probe", arguments="{", id=CallId("c1"))
     script = in_order(turn(broken, probe.call("c2")), turn("done"))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
         await run.finished()
         roles = [role for role, _ in texts_of(await run.log())]
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
 
 
-async def test_what_no_store_can_keep_comes_through_replaced(database_url: str) -> None:
+async def test_characters_that_postgres_cannot_store_are_replaced(database_url: str) -> None:
     probe = Probe()
     odd = Call(tool="pro\0be", arguments={"a\0": "b\ud800"}, id=CallId("c\0"))
     script = in_order(turn("so\0", odd), turn("bad\0 \ud800 end"))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start("go\0")
-        said = await run.finished()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start("go\0")
+        emitted = await run.finished()
         record = await run.now()
         log = await run.log()
     assert isinstance(record.state, Done)
-    assert record.state.final_output == said[-1]["result"]["response"] == "bad\ufffd \ufffd end"
+    assert record.state.final_output == emitted[-1]["result"]["response"] == "bad\ufffd \ufffd end"
     [call] = log[1].message.tool_calls
     assert (call.id, call.name, call.arguments) == (
         "c\ufffd",
@@ -206,68 +218,66 @@ async def test_what_no_store_can_keep_comes_through_replaced(database_url: str) 
         {"a\ufffd": "b\ufffd"},
     )
     assert log[2].message.tool_call_id == call.id
-    assert of_type(said, ToolCallStart.event_type)[0]["id"] == call.id
+    assert of_type(emitted, ToolCallStart.event_type)[0]["tool_call_id"] == call.id
 
 
 @pytest.mark.parametrize("max_rounds", [1, 2])
-async def test_rounds_are_counted_before_they_are_paid_for(
-    database_url: str, max_rounds: int
-) -> None:
+async def test_rounds_are_counted_before_the_inference(database_url: str, max_rounds: int) -> None:
     probe = Probe(effect="read")
     script = in_order(*(turn("again", probe.call(f"c{n}")) for n in range(5)))
     agent = an_agent(probe.tool, max_rounds=max_rounds)
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
-        said = await run.finished()
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
         record = await run.now()
     assert len(script.requests) == len(probe.handed) == record.steps == max_rounds
     assert isinstance(record.state, Done)
     assert isinstance(record.state.termination, Stopped)
     assert record.state.termination.code == "max_rounds"
-    assert said[-1]["termination"]["code"] == "max_rounds"
-    assert said[-1]["result"]["response"] == "again"
+    assert emitted[-1]["termination"]["code"] == "max_rounds"
+    assert emitted[-1]["result"]["response"] == "again"
 
 
-async def test_an_answer_in_the_last_round_is_an_answer(database_url: str) -> None:
-    async with replica(database_url, an_agent(max_rounds=1), in_order(turn("hi"))) as house:
-        said = await (await house.start()).finished()
-    assert said[-1]["termination"] == {"type": "natural_end"}
+async def test_an_answer_in_the_last_round_ends_the_run_naturally(database_url: str) -> None:
+    async with open_replica(database_url, an_agent(max_rounds=1), in_order(turn("hi"))) as replica:
+        emitted = await (await replica.start()).finished()
+    assert emitted[-1]["termination"] == {"type": "natural_end"}
 
 
-async def test_a_model_that_fails_ends_the_run_visibly(database_url: str) -> None:
+async def test_a_failed_model_ends_the_run_with_its_error(database_url: str) -> None:
     error = failed(FailureKind.CONTENT_FILTERED, "not this")
     script = in_order(turn("so far", Fail(error)), turn("next"))
-    async with replica(database_url, an_agent(), script) as house:
-        run = await house.start()
-        said = await run.finished()
+    async with open_replica(database_url, an_agent(), script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
         record = await run.now()
         assert isinstance(record.state, Done)
         assert isinstance(record.state.termination, Failed)
         assert record.state.termination.code == error.kind
-        assert said[-1]["termination"]["type"] == "error"
-        following = await house.start(thread_id=run.thread_id)
+        assert emitted[-1]["termination"]["type"] == "error"
+        following = await replica.start(thread_id=run.thread_id)
         assert (await following.finished())[-1]["termination"] == {"type": "natural_end"}
 
 
 async def test_tokens_are_summed_over_the_steps(database_url: str) -> None:
     probe = Probe()
     script = in_order(turn("one two", probe.call("c1")), turn("three"))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start("hello there")
-        said = await run.finished()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start("hello there")
+        emitted = await run.finished()
         record = await run.now()
-    used = [complete["usage"] for complete in of_type(said, "inference_complete")]
+    used = [complete["usage"] for complete in of_type(emitted, "inference_complete")]
     assert record.usage.input_tokens == sum(usage["prompt_tokens"] for usage in used) > 0
     assert record.usage.output_tokens == sum(usage["completion_tokens"] for usage in used) > 0
 
 
-async def test_nothing_is_said_that_is_not_durable(database_url: str) -> None:
+async def test_no_event_is_published_before_it_is_durable(database_url: str) -> None:
     gate = Gate()
     script = in_order(turn("Hel", gate, "lo"))
-    async with replica(database_url, an_agent(), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(), script) as replica:
+        run = await replica.start()
         seen = await run.until("text_delta")
-        stored = await house.database.pool.fetchval(
+        stored = await replica.database.pool.fetchval(
             "SELECT max(seq) FROM events WHERE run_id = $1", run.id
         )
         assert stored >= seen[-1]["seq"]
@@ -276,14 +286,14 @@ async def test_nothing_is_said_that_is_not_durable(database_url: str) -> None:
         await run.finished()
 
 
-async def test_runs_of_a_thread_take_turns_in_the_order_they_came(database_url: str) -> None:
+async def test_runs_of_a_thread_execute_in_the_order_of_their_creation(database_url: str) -> None:
     gate = Gate()
     script = in_order(turn(gate, "one"), turn("two"), turn("three"))
-    async with replica(database_url, an_agent(), script) as house:
-        first = await house.start("a")
+    async with open_replica(database_url, an_agent(), script) as replica:
+        first = await replica.start("a")
         await asyncio.wait_for(gate.reached.wait(), 15)
-        second = await house.start("b", thread_id=first.thread_id)
-        third = await house.start("c", thread_id=first.thread_id)
+        second = await replica.start("b", thread_id=first.thread_id)
+        third = await replica.start("c", thread_id=first.thread_id)
         assert (await second.until("run_created"))[0]["position"] == 1
         assert (await third.until("run_created"))[0]["position"] == 2
         assert texts_of(await first.log()) == [("user", "a")]

@@ -1,4 +1,4 @@
-"""A month of traffic makes the database grow by what the documents say, and nothing grows for ever unsaid."""
+"""A month of traffic makes each table grow as the documents say."""
 
 import asyncio
 import re
@@ -10,9 +10,9 @@ from app.clock import SystemClock
 from app.storage.postgres.database import Database, RawPool
 from app.workers.periodic.retention import Retention, RetentionAges
 from tests.support.documents import page, part
-from tests.support.month import DELTAS, MERGED, MESSAGES, day, side_rows
+from tests.support.emitters import TIMEOUT_SECONDS
+from tests.support.month_of_runs import DELTAS, MERGED, MESSAGES, day, side_rows
 from tests.support.stored_runs import worker
-from tests.support.voices import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ _TABLES = ("threads", "event_heads", "runs", "messages", "events")
 
 
 def growth_as_written() -> dict[str, float]:
-    """What one run adds, by the table of the documents: thousands of bytes, and rows."""
+    """What one run adds, by the table of the documents: kilobytes and rows."""
     table = part(KEPT, "growth", "end of growth")
     return {
         name: float(figure)
@@ -36,7 +36,7 @@ def growth_as_written() -> dict[str, float]:
 
 
 async def on_disk(pool: RawPool, table: str) -> int:
-    """With its indexes, and without what the last vacuum has left."""
+    """The size of the table with its indexes, after a full vacuum."""
     await pool.execute(f"VACUUM (FULL, ANALYZE) {table}")
     size: int = await pool.fetchval("SELECT pg_total_relation_size($1::text::regclass)", table)
     return size
@@ -52,9 +52,11 @@ async def events_of_a_run(pool: RawPool, *, old: bool) -> tuple[float, float]:
     return row["rows"] / row["runs"], row["bytes"] / row["runs"]
 
 
-async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database) -> None:
+async def test_a_month_of_traffic_grows_the_database_as_documented(database: Database) -> None:
     pool, owner = database.pool, await worker(database.pool)
-    keepers = [Retention(database, RetentionAges(), interval=PATIENCE) for _ in range(4)]
+    retention_jobs = [
+        Retention(database, RetentionAges(), interval=TIMEOUT_SECONDS) for _ in range(4)
+    ]
     before = {table: await on_disk(pool, table) for table in _TABLES}
     now = SystemClock().now() - timedelta(minutes=10)
     merged = 0
@@ -63,11 +65,11 @@ async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database)
         await day(pool, owner, at, threads=THREADS, runs_each=RUNS_EACH)
         await side_rows(pool, at, RUNS_A_DAY)
         async with asyncio.TaskGroup() as tasks:
-            keeping = [tasks.create_task(one.run_once()) for one in keepers]
+            keeping = [tasks.create_task(one.run_once()) for one in retention_jobs]
         merged += sum(one.result()["merge_deltas"] for one in keeping)
-    merged += (await keepers[0].run_once())["merge_deltas"]
+    merged += (await retention_jobs[0].run_once())["merge_deltas"]
 
-    # Each run's deltas were merged once, whoever came first, except those of today.
+    # The deltas of each run were merged once, by one of the jobs, except those of today.
     assert merged == MERGED * (RUNS - RUNS_A_DAY)
     written = growth_as_written()
     rows, bytes_ = await events_of_a_run(pool, old=False)
@@ -80,8 +82,8 @@ async def test_a_month_of_traffic_takes_what_the_readme_says(database: Database)
         "their bytes, an hour after its end": merged_bytes / 1000,
         "messages": MESSAGES,
     }
-    taken = {table: await on_disk(pool, table) - before[table] for table in _TABLES}
-    measured["on disk, all tables and indexes, after a month"] = sum(taken.values()) / RUNS / 1000
+    growth = {table: await on_disk(pool, table) - before[table] for table in _TABLES}
+    measured["on disk, all tables and indexes, after a month"] = sum(growth.values()) / RUNS / 1000
     assert measured == pytest.approx(written, rel=TOLERANCE), measured
 
     assert await pool.fetchval("SELECT count(*) FROM idempotency_keys") == RUNS_A_DAY

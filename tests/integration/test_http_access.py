@@ -1,6 +1,6 @@
-"""Each request is let in first and read later: authentication, then the scope, then everything else.
+"""Each request is checked in this order: authentication, then the scope, then everything else.
 
-So a client without the right learns nothing, neither what would be a valid request nor what is there.
+So a client without the scope learns neither which requests are valid nor which ids exist.
 """
 
 import json
@@ -34,7 +34,7 @@ UNREADABLE: Mapping[str, dict[str, Any]] = {
     "no body": {},
     "text": {"content": b"hello", "headers": {"Content-Type": "text/plain"}},
     "unknown parameter": {"params": {"no_such_parameter": "1"}},
-    "wrong parameters": {"params": {"limit": "x", "cursor": "x", "wait": "-1", "after": "x"}},
+    "wrong parameters": {"params": {"limit": "x", "cursor": "x", "wait": "-1"}},
     "wrong headers": {
         "headers": {"If-Match": "x", "Last-Event-ID": "x", "Idempotency-Key": "\u00e9".encode()}
     },
@@ -51,11 +51,15 @@ async def server(
         "powerless": Holder("acme", ["approve:money"]),
     }
     keys = write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", holders)
-    # On a busy machine a shorter time-out lets another attempt take the task that never ends.
+    # On a busy machine a shorter time-out lets another attempt claim the endless task.
     async with serving(
         served_database, agents=AGENTS, api_keys_file=keys, heartbeat_timeout=60
     ) as running:
         yield running
+
+
+NEEDS_NO_SCOPE = "/v1/me"
+"""It tells a key which scopes it has."""
 
 
 async def ask(
@@ -70,7 +74,7 @@ async def ask(
     "holder, status, code",
     [(None, 401, "unauthenticated"), ("powerless", 403, "scope_missing")],
 )
-async def test_a_request_is_let_in_before_it_is_read(
+async def test_authentication_and_scope_are_checked_before_the_request_is_read(
     server: Server,
     served_database: str,
     wrong: str,
@@ -82,6 +86,8 @@ async def test_a_request_is_let_in_before_it_is_read(
     before = await all_rows(served_database)
     async with server.client(holder) as client:
         for route in await routes_of(client):
+            if holder is not None and route.path == NEEDS_NO_SCOPE:
+                continue
             ids = dict.fromkeys(route.ids, id)
             response = await ask(client, route, ids, **UNREADABLE[wrong])
             assert response.status_code == status, (route, response.text)
@@ -89,7 +95,7 @@ async def test_a_request_is_let_in_before_it_is_read(
     assert await all_rows(served_database) == before
 
 
-def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:
+def test_a_route_without_a_declared_scope_cannot_be_defined() -> None:
     router = APIRouter(route_class=AuthorizedRoute)
 
     async def open_to_all() -> None: ...
@@ -101,17 +107,15 @@ def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:
 # --- two ids in a path ----------------------------------------------------------------------------
 
 
-async def belongings(client: Client) -> dict[str, str]:
+async def ids_of_a_tenant(client: Client) -> dict[str, str]:
     """A run with a task that doesn't end, and a message that the run hasn't read."""
-    run = await client.settled((await client.start("delegate", "CALL later {}"))["run_id"])
-    [task] = (await client.get(f"/v1/runs/{run['run_id']}/tasks"))["items"]
-    asking = await client.settled(
-        (await client.start("quick", 'CALL risky {"what": "it"}'))["run_id"]
-    )
+    run = await client.settled((await client.start("delegate", "CALL later {}"))["id"])
+    [task] = (await client.get(f"/v1/runs/{run['id']}/tasks"))["items"]
+    asking = await client.settled((await client.start("quick", 'CALL risky {"what": "it"}'))["id"])
     more = {"messages": [{"role": "user", "content": "more"}], "mode": "steer"}
-    queued = await client.post(f"/v1/runs/{asking['run_id']}/inputs", more, 202)
+    queued = await client.post(f"/v1/runs/{asking['id']}/inputs", more, 202)
     return {
-        "run_id": run["run_id"],
+        "run_id": run["id"],
         "task_id": task["id"],
         "thread_id": asking["thread_id"],
         "input_id": queued["input_ids"][0],
@@ -122,9 +126,14 @@ async def test_foreign_and_unknown_ids_are_answered_alike_in_every_combination(
     server: Server, served_database: str
 ) -> None:
     async with server.client("ann") as ann, server.client("bob") as bob:
-        foreign, own = await belongings(ann), await belongings(bob)
+        foreign, own = await ids_of_a_tenant(ann), await ids_of_a_tenant(bob)
         unknown = {name: f"{uuid4()}" for name in own} | {"task_id": f"bg_{uuid4()}"}
-        routes = [route for route in await routes_of(bob) if len(route.ids) == 2]
+        # The number of an event isn't the id of a row.
+        routes = [
+            route
+            for route in await routes_of(bob)
+            if len(route.ids) == 2 and "seq" not in route.ids
+        ]
         assert len(routes) >= 4
         await eventually(lambda: nothing_is_queued(served_database))
         before = await all_rows(served_database)
@@ -134,19 +143,19 @@ async def test_foreign_and_unknown_ids_are_answered_alike_in_every_combination(
                 if kinds == (own, own):
                     continue
                 ids = {outer: kinds[0][outer], inner: kinds[1][inner]}
-                nowhere = {
+                unknown_answer = {
                     outer: ids[outer] if kinds[0] is own else unknown[outer],
                     inner: unknown[inner],
                 }
-                there = await route.ask(bob, ids)
-                assert there.status_code == 404, (route, there.text)
-                assert what_is_told(there, ids) == what_is_told(
-                    await route.ask(bob, nowhere), nowhere
+                foreign_answer = await route.ask(bob, ids)
+                assert foreign_answer.status_code == 404, (route, foreign_answer.text)
+                assert problem_without_ids(foreign_answer, ids) == problem_without_ids(
+                    await route.ask(bob, unknown_answer), unknown_answer
                 )
         assert await all_rows(served_database) == before
 
 
-def what_is_told(response: httpx2.Response, ids: Mapping[str, str]) -> dict[str, Any]:
+def problem_without_ids(response: httpx2.Response, ids: Mapping[str, str]) -> dict[str, Any]:
     """The problem, without the ids that the caller has sent."""
     text = response.text
     for name, id in ids.items():

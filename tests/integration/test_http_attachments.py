@@ -7,7 +7,7 @@ from tests.support.streams import Client
 pytestmark = pytest.mark.anyio
 
 
-async def test_parts_are_kept_in_their_order(client: Client) -> None:
+async def test_content_parts_are_stored_in_their_order(client: Client) -> None:
     parts = [
         {"type": "text", "text": "CALL nothing"},
         {
@@ -20,13 +20,13 @@ async def test_parts_are_kept_in_their_order(client: Client) -> None:
     body = {"agent_id": "quick", "messages": [{"role": "user", "content": parts}]}
     response = await client.http.post("/v1/runs", json=body)
     assert response.status_code == 202
-    run = await client.settled(response.json()["run_id"])
+    run = await client.settled(response.json()["id"])
     assert run["outcome"] == "succeeded"
     messages = await client.get(f"/v1/threads/{run['thread_id']}/messages")
     assert messages["items"][0]["content"] == parts
 
 
-async def test_an_attachment_that_is_not_base64_is_refused_by_name(client: Client) -> None:
+async def test_a_refusal_names_the_attachment_that_is_not_base64(client: Client) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "not base64!"}
     content = [{"type": "image", "source": source}]
     body = {"agent_id": "quick", "messages": [{"role": "user", "content": content}]}

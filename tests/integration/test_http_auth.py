@@ -17,31 +17,36 @@ from tests.support.routes import UNKNOWN, Route, routes_of
 from tests.support.rows import all_rows, nothing_is_queued
 from tests.support.servers import Server, serving
 from tests.support.streams import start_body
-from tests.surface.wires import a_wire
+from tests.surface.raw_http import raw_http
 
 pytestmark = pytest.mark.anyio
 
 APPROVAL = 'CALL risky {"what": "it"}'
-HOLDERS = {
+SCOPES_OF_KEYS = {
     "ann": Holder("acme", ["admin"]),
     "reader": Holder("acme", ["runs:read"]),
     "starter": Holder("acme", ["runs:write"]),
     "approver": Holder("acme", ["decisions:write"]),
     "sender": Holder("acme", ["signals:write"]),
-    "nobody": Holder("acme", []),
+    "accountant": Holder("acme", ["usage:read"]),
+    "server": Holder("acme", ["runs:context"]),
+    "trusted": Holder("acme", ["runs:write", "runs:context"]),
+    "no_scopes": Holder("acme", []),
 }
 SCOPES = {
     "reader": "runs:read",
     "starter": "runs:write",
     "approver": "decisions:write",
     "sender": "signals:write",
-    "nobody": None,
+    "accountant": "usage:read",
+    "server": "runs:context",
+    "no_scopes": None,
 }
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", HOLDERS)
+    return write_keys(tmp_path_factory.mktemp("keys") / "keys.toml", SCOPES_OF_KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ async def server(served_database: str, keys: Path) -> AsyncIterator[Server]:
 async def waiting(server: Server, served_database: str) -> dict[str, Any]:
     """A run of Ann's that waits for an approval."""
     async with server.client("ann") as client:
-        run = await client.settled((await client.start("quick", APPROVAL))["run_id"])
+        run = await client.settled((await client.start("quick", APPROVAL))["id"])
     await eventually(lambda: nothing_is_queued(served_database))
     return run
 
@@ -74,11 +79,11 @@ async def waiting(server: Server, served_database: str) -> dict[str, Any]:
     ],
     ids=str,
 )
-async def test_nobody_gets_in_without_a_key(
+async def test_every_route_refuses_requests_without_a_valid_key(
     server: Server, waiting: dict[str, Any], served_database: str, headers: dict[str, str]
 ) -> None:
     before = await all_rows(served_database)
-    ids = {"run_id": waiting["run_id"], "thread_id": waiting["thread_id"]}
+    ids = {"run_id": waiting["id"], "thread_id": waiting["thread_id"]}
     async with server.client() as client:
         for route in await routes_of(client):
             known = {**dict.fromkeys(route.ids, UNKNOWN), **ids}
@@ -88,7 +93,7 @@ async def test_nobody_gets_in_without_a_key(
     assert await all_rows(served_database) == before
 
 
-async def test_the_document_says_what_needs_a_key(server: Server) -> None:
+async def test_the_openapi_document_shows_which_routes_need_a_key(server: Server) -> None:
     async with server.client() as client:
         document = await client.get("/openapi.json")
         for path, operations in document["paths"].items():
@@ -97,7 +102,8 @@ async def test_the_document_says_what_needs_a_key(server: Server) -> None:
                 response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
                 ways = operation.get("security", [])
                 assert (response.status_code == 401) is ({"api_key": []} in ways)
-                assert ({"stream_token": []} in ways) is path.endswith("/events")
+                takes_token = path.endswith(("/events", "/snapshot"))
+                assert ({"stream_token": []} in ways) is takes_token
                 assert {} not in ways
 
 
@@ -107,7 +113,7 @@ async def test_health_needs_no_key(server: Server) -> None:
             assert (await client.http.get(path)).status_code == 200
 
 
-async def test_the_scheme_may_be_written_in_any_case(server: Server) -> None:
+async def test_the_authorization_scheme_is_case_insensitive(server: Server) -> None:
     async with server.client() as client:
         response = await client.http.get("/v1/runs", headers={"Authorization": "bearer ann"})
         assert response.status_code == 200
@@ -116,10 +122,16 @@ async def test_the_scheme_may_be_written_in_any_case(server: Server) -> None:
 # --- scopes ---------------------------------------------------------------------------------------
 
 
-def scope_of(route: Route) -> str:
+def scope_of(route: Route) -> str | None:
+    if route.path == "/v1/me":
+        return None
     revokes = route.method == "DELETE" and route.path.startswith("/v1/rules/")
     if route.path.endswith("/decisions") or revokes:
         return "decisions:write"
+    if route.method == "POST" and route.path.startswith("/v1/mcp-servers/"):
+        return "admin"
+    if route.path == "/v1/usage":
+        return "usage:read"
     if route.path == "/v1/signals":
         return "signals:write"
     reads = route.method == "GET" or route.path == "/v1/stream-tokens"
@@ -127,27 +139,45 @@ def scope_of(route: Route) -> str:
 
 
 @pytest.mark.parametrize("holder", SCOPES)
-async def test_a_key_opens_what_its_scopes_say(
+async def test_a_key_is_refused_on_routes_outside_its_scopes(
     server: Server, served_database: str, waiting: dict[str, Any], holder: str
 ) -> None:
     before = await all_rows(served_database)
     async with server.client(holder) as client:
         for route in await routes_of(client):
-            if scope_of(route) == SCOPES[holder]:
+            scope = scope_of(route)
+            if scope is None or scope == SCOPES[holder]:
                 continue
             response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
-            problem = the_problem(response, 403, "scope_missing")
-            assert scope_of(route) in problem["detail"]
+            detail = the_problem(response, 403, "scope_missing")
+            assert scope in detail["detail"]
     assert await all_rows(served_database) == before
 
 
 @pytest.mark.parametrize("holder", [*SCOPES, "ann"])
-async def test_a_scope_is_enough_for_what_it_names(server: Server, holder: str) -> None:
+async def test_one_scope_is_enough_for_its_routes(server: Server, holder: str) -> None:
     async with server.client(holder) as client:
         for route in await routes_of(client):
             if holder == "ann" or scope_of(route) == SCOPES[holder]:
                 response = await route.ask(client, dict.fromkeys(route.ids, UNKNOWN))
                 assert response.status_code in (200, 201, 202, 404), route
+
+
+async def test_a_context_needs_a_scope_of_its_own(server: Server, served_database: str) -> None:
+    body = start_body("quick", "Hi.", context={"customer": 7})
+    before = await all_rows(served_database)
+    for holder, missing in {"starter": "runs:context", "server": "runs:write"}.items():
+        async with server.client(holder) as client:
+            detail = the_problem(
+                await client.http.post("/v1/runs", json=body), 403, "scope_missing"
+            )
+            assert missing in detail["detail"]
+            empty = {**body, "context": {}}
+            assert (await client.http.post("/v1/runs", json=empty)).status_code == 403
+    assert await all_rows(served_database) == before
+    for holder in ("trusted", "ann"):
+        async with server.client(holder) as client:
+            assert (await client.http.post("/v1/runs", json=body)).status_code == 202
 
 
 # --- without keys ---------------------------------------------------------------------------------
@@ -159,12 +189,12 @@ async def keyless(served_database: str) -> AsyncIterator[Server]:
         yield running
 
 
-async def test_without_keys_only_programs_of_this_machine_get_in(keyless: Server) -> None:
+async def test_without_keys_only_programs_of_this_machine_are_allowed(keyless: Server) -> None:
     port = keyless.base.rpartition(":")[2]
     async with keyless.client() as client:
         for host in (f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", "127.9.9.9"):
-            good = await client.http.get("/v1/runs", headers={"Host": host})
-            assert good.status_code == 200, host
+            allowed = await client.http.get("/v1/runs", headers={"Host": host})
+            assert allowed.status_code == 200, host
         own = {"Origin": keyless.base}
         assert (await client.http.get("/v1/runs", headers=own)).status_code == 200
         for host in (
@@ -232,11 +262,11 @@ OWN, EVIL = "{own}", "evil.example"
         ),
     ],
 )
-async def test_without_keys_a_page_cannot_hide_where_it_comes_from(
+async def test_without_keys_a_web_page_cannot_hide_its_origin(
     keyless: Server, served_database: str, target: str, headers: list[str], code: str
 ) -> None:
     before = await all_rows(served_database)
-    answer = await asked(keyless, target, headers)
+    answer = await response_to(keyless, target, headers)
     assert answer.startswith(b"HTTP/1.1 403 "), answer
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == code
     assert await all_rows(served_database) == before
@@ -253,12 +283,14 @@ async def test_without_keys_a_page_cannot_hide_where_it_comes_from(
         ["Host: LOCALHOST", "Origin: http://localhost"],
     ],
 )
-async def test_without_keys_honest_clients_get_in(keyless: Server, headers: list[str]) -> None:
-    assert (await asked(keyless, "/v1/runs", headers)).startswith(b"HTTP/1.1 202 ")
+async def test_without_keys_clients_of_this_machine_are_allowed(
+    keyless: Server, headers: list[str]
+) -> None:
+    assert (await response_to(keyless, "/v1/runs", headers)).startswith(b"HTTP/1.1 202 ")
 
 
-async def asked(server: Server, target: str, headers: list[str]) -> bytes:
-    """The answer to a start with exactly these headers."""
+async def response_to(server: Server, target: str, headers: list[str]) -> bytes:
+    """The response to a start with exactly these headers."""
     own = server.base.removeprefix("http://")
     lines = [
         f"POST {target} HTTP/1.1",
@@ -268,12 +300,12 @@ async def asked(server: Server, target: str, headers: list[str]) -> bytes:
         "Connection: close",
     ]
     head = "".join(f"{line}\r\n" for line in lines).replace(OWN, own)
-    async with a_wire(server.base) as wire:
-        await wire.send(head.encode() + b"\r\n" + START)
-        return await wire.rest()
+    async with raw_http(server.base) as connection:
+        await connection.send(head.encode() + b"\r\n" + START)
+        return await connection.read_all()
 
 
-async def test_two_keys_in_one_request_are_none(server: Server) -> None:
+async def test_a_request_with_two_keys_is_refused(server: Server) -> None:
     async with server.client() as client:
         for both in (("ann", "reader"), ("reader", "ann"), ("ann", "ann")):
             headers = [("Authorization", f"Bearer {key}") for key in both]
@@ -285,12 +317,13 @@ async def test_an_open_address_without_keys_is_refused_at_start(served_database:
     with pytest.raises(AssertionError) as refused:
         async with serving(served_database, agents=AGENTS, host="0.0.0.0"):
             pass
-    said = str(refused.value)
+    error_text = str(refused.value)
     assert (
-        "Without API keys, every client that reaches 0.0.0.0 could start and approve runs" in said
+        "Without API keys, every client that reaches 0.0.0.0 could start and approve runs"
+        in error_text
     )
-    assert "HOLDFAST_API_KEYS_FILE" in said
-    assert "Traceback" not in said
+    assert "HOLDFAST_API_KEYS_FILE" in error_text
+    assert "Traceback" not in error_text
 
 
 @pytest.mark.parametrize("host", ["::", "192.0.2.1", "holdfast.example", ""])
@@ -301,7 +334,7 @@ def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, problem",
+    "text, detail",
     [
         ("[[keys]\n", "isn't valid TOML"),
         ('[[keys]]\nsubject = "ann"\n', "keys.0.tenant: Field required"),
@@ -313,7 +346,7 @@ def test_every_address_but_loopback_needs_keys(keys: Path, host: str) -> None:
     ],
 )
 def test_a_keys_file_that_cannot_be_used_is_named(
-    tmp_path: Path, text: str | None, problem: str
+    tmp_path: Path, text: str | None, detail: str
 ) -> None:
     file = tmp_path / "keys.toml"
     if text is not None:
@@ -321,4 +354,4 @@ def test_a_keys_file_that_cannot_be_used_is_named(
     with pytest.raises(ConfigurationError) as refused:
         load_authenticator(file, None)
     assert str(file) in str(refused.value)
-    assert problem in str(refused.value)
+    assert detail in str(refused.value)

@@ -1,4 +1,4 @@
-"""Bodies that can't be read: too large, no text, no JSON, or something else altogether."""
+"""Bodies that can't be read: too large, not text, not JSON, or of another media type."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ FIVE_MB = start(metadata={"a": "x" * 5_000_000})
 
 
 def with_metadata(raw: bytes) -> bytes:
-    """A good start, but for what stands in its metadata."""
+    """A valid start request, except for its metadata."""
     return start(metadata={"here": 0}).replace(b'"here": 0', b'"here": ' + raw)
 
 
@@ -61,11 +61,11 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("content_kind", UNREADABLE)
 async def test_a_body_that_cannot_be_read_changes_nothing(
-    client: Client, served_database: str, what: str
+    client: Client, served_database: str, content_kind: str
 ) -> None:
-    content, refusal = UNREADABLE[what]
+    content, refusal = UNREADABLE[content_kind]
     before = await all_rows(served_database)
     response = await client.http.post("/v1/runs", content=content, headers=JSON)
     status, code = refusal.split()
@@ -92,7 +92,7 @@ async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[at : at + 65_536]
 
 
-async def test_five_megabytes_are_refused_before_they_are_sent(
+async def test_a_declared_length_of_five_megabytes_is_refused_before_the_body_is_sent(
     client: Client, served_database: str
 ) -> None:
     before = await all_rows(served_database)
@@ -113,14 +113,14 @@ async def test_five_megabytes_of_unknown_length_are_refused(
 
 
 @pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "application/a+json"])
-async def test_text_of_any_script_is_kept_as_it_came(client: Client, media_type: str) -> None:
+async def test_text_of_any_script_is_stored_unchanged(client: Client, media_type: str) -> None:
     text = "ä 漢字 👩\u200d🚀 \u2028 \u0007 \ufffd"
     body = json.dumps(start_body("quick", text), ensure_ascii=False).encode()
     response = await client.http.post(
         "/v1/runs", content=body, headers={"Content-Type": media_type}
     )
     assert response.status_code == 202
-    run = await client.settled(response.json()["run_id"])
+    run = await client.settled(response.json()["id"])
     messages = await client.get(f"/v1/threads/{run['thread_id']}/messages")
     assert messages["items"][0]["content"] == [{"type": "text", "text": text}]
     assert text in run["final_output"]
@@ -128,4 +128,4 @@ async def test_text_of_any_script_is_kept_as_it_came(client: Client, media_type:
 
 async def test_the_server_still_answers(client: Client) -> None:
     run = await client.start("quick", "after all that")
-    assert (await client.settled(run["run_id"]))["outcome"] == "succeeded"
+    assert (await client.settled(run["id"]))["outcome"] == "succeeded"

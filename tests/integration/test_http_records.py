@@ -1,4 +1,4 @@
-"""A run's record over HTTP: the client's request id, and since when a run waits."""
+"""The trace of a run over HTTP: the client's request id, and the dispatch since which a run waits."""
 
 from typing import Any
 
@@ -10,18 +10,26 @@ from tests.support.streams import Client, start_body
 pytestmark = pytest.mark.anyio
 
 RISKY = 'CALL risky {"what": "it"}'
+TRACE = {"include": "trace"}
 Record = dict[str, Any]
 
 
 async def _identities(client: Client, run: Record) -> list[Record]:
     """The identity in each event of the run that has one."""
-    said = await client.log(f"/v1/runs/{run['run_id']}")
-    return [event["identity"] for event in said if "identity" in event]
+    emitted = await client.log(f"/v1/runs/{run['id']}")
+    return [event["identity"] for event in emitted if "identity" in event]
+
+
+async def _traced(client: Client, run_id: str) -> Record:
+    """The run's record with its trace, when it is done or waits."""
+    await client.settled(run_id)
+    return await client.run(run_id, **TRACE)
 
 
 async def _start(client: Client, request_id: str, prompt: str = "hi", **more: Any) -> Record:
     response = await client.http.post(
         "/v1/runs",
+        params=TRACE,
         json=start_body("quick", prompt, **more),
         headers={"X-Request-Id": request_id},
     )
@@ -30,11 +38,11 @@ async def _start(client: Client, request_id: str, prompt: str = "hi", **more: An
     return started
 
 
-async def test_the_request_id_of_a_start_is_kept_on_the_run_and_in_its_identity(
+async def test_the_request_id_of_a_start_is_stored_in_the_run_and_in_its_identity(
     client: Client,
 ) -> None:
     started = await _start(client, "checkout-17")
-    run = await client.ended(started["run_id"])
+    run = await _traced(client, started["id"])
     assert started["transport_request_id"] == run["transport_request_id"] == "checkout-17"
     assert run["request"]["transport_request_id"] == "checkout-17"
     identities = await _identities(client, run)
@@ -42,22 +50,25 @@ async def test_the_request_id_of_a_start_is_kept_on_the_run_and_in_its_identity(
 
 
 async def test_a_start_without_a_request_id_has_none(client: Client) -> None:
-    run = await client.ended((await client.start("quick", "hi"))["run_id"])
-    assert run["transport_request_id"] is None
+    run = await _traced(client, (await client.start("quick", "hi"))["id"])
+    assert "transport_request_id" not in run
+    assert "transport_request_id" not in run["request"]
     assert all("transport_request_id" not in each for each in await _identities(client, run))
 
 
 @pytest.mark.parametrize("given", ["", "a" * 201, "caf\u00e9", "a\tb"], ids=repr)
-async def test_a_request_id_that_is_blank_long_or_not_plain_text_is_left_out(
+async def test_a_request_id_that_is_blank_long_or_not_plain_text_is_dropped(
     client: Client, given: str
 ) -> None:
     response = await client.http.post(
         "/v1/runs",
+        params=TRACE,
         json=start_body("quick", "hi"),
         headers=[(b"X-Request-Id", given.encode("latin-1"))],
     )
     assert response.status_code == 202
-    assert response.json()["transport_request_id"] is None
+    assert "transport_request_id" not in response.json()
+    assert response.json()["session_id"]
 
 
 async def test_the_same_start_under_another_request_id_is_a_repetition(client: Client) -> None:
@@ -67,16 +78,16 @@ async def test_the_same_start_under_another_request_id_is_a_repetition(client: C
     assert again["transport_request_id"] == "first"
 
 
-async def test_a_run_that_messages_start_keeps_their_request_id(client: Client) -> None:
+async def test_a_run_that_a_message_starts_has_the_messages_request_id(client: Client) -> None:
     first = await _start(client, "first")
-    await client.ended(first["run_id"])
+    await client.ended(first["id"])
     response = await client.http.post(
         f"/v1/threads/{first['thread_id']}/messages",
         json={"messages": [{"role": "user", "content": "more"}]},
         headers={"X-Request-Id": "second"},
     )
     assert response.status_code == 202
-    run = await client.ended(response.json()["run_id"])
+    run = await _traced(client, response.json()["run_id"])
     assert run["transport_request_id"] == "second"
 
 
@@ -85,29 +96,33 @@ async def test_a_retry_has_the_request_id_of_its_own_request(
     client: Client, headers: dict[str, str]
 ) -> None:
     first = await _start(client, "first", RISKY)
-    await client.settled(first["run_id"])
-    await client.post(f"/v1/runs/{first['run_id']}/cancel")
-    response = await client.http.post(f"/v1/runs/{first['run_id']}/retry", headers=headers)
+    await client.settled(first["id"])
+    await client.post(f"/v1/runs/{first['id']}/cancel")
+    response = await client.http.post(
+        f"/v1/runs/{first['id']}/retry", params=TRACE, headers=headers
+    )
     assert response.status_code == 202
-    assert response.json()["transport_request_id"] == headers.get("X-Request-Id")
+    assert response.json().get("transport_request_id") == headers.get("X-Request-Id")
 
 
-async def test_a_run_that_was_started_directly_waits_since_its_session(client: Client) -> None:
+async def test_a_directly_started_run_waits_since_the_dispatch_of_its_session(
+    client: Client,
+) -> None:
     started = await client.start("quick", RISKY)
-    run = await client.settled(started["run_id"])
-    assert run["dispatch_id"] is None
+    run = await _traced(client, started["id"])
+    assert "dispatch_id" not in run
     assert run["waiting"]["since_dispatch_id"] == run["session_id"]
-    finish = (await client.log(f"/v1/runs/{run['run_id']}"))[-1]
+    finish = (await client.log(f"/v1/runs/{run['id']}"))[-1]
     assert finish["waiting"]["since_dispatch_id"] == run["session_id"]
-    [listed] = (await client.get("/v1/runs", thread_id=run["thread_id"]))["items"]
+    [listed] = (await client.get("/v1/runs", thread_id=run["thread_id"], **TRACE))["items"]
     assert listed["waiting"]["since_dispatch_id"] == run["session_id"]
 
 
-async def test_a_run_that_a_delivery_began_waits_since_that_delivery(client: Client) -> None:
+async def test_a_delivered_run_waits_since_the_dispatch_of_its_delivery(client: Client) -> None:
     first = await client.start("talker", "some words that take a while to say")
-    behind = await client.start("quick", RISKY, thread_id=first["thread_id"])
-    run = await client.settled(behind["run_id"])
-    assert run["dispatch_id"] is not None
+    second = await client.start("quick", RISKY, thread_id=first["thread_id"])
+    run = await _traced(client, second["id"])
+    assert run["dispatch_id"]
     assert run["waiting"]["since_dispatch_id"] == run["dispatch_id"]
-    finish = (await client.log(f"/v1/runs/{run['run_id']}"))[-1]
+    finish = (await client.log(f"/v1/runs/{run['id']}"))[-1]
     assert finish["waiting"]["since_dispatch_id"] == run["dispatch_id"]

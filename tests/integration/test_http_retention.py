@@ -1,4 +1,4 @@
-"""Retention as clients meet it: a replay that is shorter and says the same, and cursors that went stale."""
+"""Retention over HTTP: a shorter replay with the same text, and refused stale cursors."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,12 +7,14 @@ import pytest
 from sqlalchemy import text
 
 from app.clock import new_id
+from app.domain.slices import PageRequest
+from app.domain.threads.threads import ThreadFilter, ThreadSort
 from app.storage.postgres.database import Database
-from app.storage.threads import threads
+from app.storage.threads import listing
 from tests.integration.conftest import AGENTS
 from tests.support.conditions import eventually
 from tests.support.invariants import broken_invariants
-from tests.support.old_runs import let_it_have_ended_long_ago
+from tests.support.old_runs import backdate_end
 from tests.support.problems import the_problem
 from tests.support.servers import Server, serving
 from tests.support.stored_runs import TENANT
@@ -32,30 +34,30 @@ async def server(served_database: str) -> AsyncIterator[Server]:
 
 
 async def merged_log(client: Client, path: str, shorter_than: int) -> list[dict[str, Any]]:
-    async def look() -> list[dict[str, Any]] | None:
+    async def log_when_merged() -> list[dict[str, Any]] | None:
         log = await client.log(path)
         return log if len(log) < shorter_than else None
 
-    return await eventually(look)
+    return await eventually(log_when_merged)
 
 
-def said(log: list[dict[str, Any]]) -> str:
+def text_of(log: list[dict[str, Any]]) -> str:
     return "".join(event["delta"] for event in log if event["event_type"] == "text_delta")
 
 
-async def test_an_old_run_is_replayed_in_fewer_events_and_stale_cursors_are_told(
+async def test_an_old_run_is_replayed_in_fewer_events_and_stale_cursors_are_refused(
     client: Client, served_database: str
 ) -> None:
-    run = await client.settled((await client.start("talker", WORDS))["run_id"])
-    path, thread = f"/v1/runs/{run['run_id']}", f"/v1/threads/{run['thread_id']}"
+    run = await client.settled((await client.start("talker", WORDS))["id"])
+    path, thread = f"/v1/runs/{run['id']}", f"/v1/threads/{run['thread_id']}"
     before = await client.log(path)
     deltas = [event["seq"] for event in before if event["event_type"] == "text_delta"]
     assert len(deltas) > 2
     assert await merged_rows(served_database, run["thread_id"]) == 0
 
-    await let_it_have_ended_long_ago(served_database, run["run_id"])
+    await backdate_end(served_database, run["id"])
     after = await merged_log(client, path, len(before))
-    assert said(after) == said(before)
+    assert text_of(after) == text_of(before)
     assert [event["seq"] for event in after if event["event_type"] == "text_delta"] == deltas[-1:]
     assert [event for event in after if event["event_type"] != "text_delta"] == [
         event for event in before if event["event_type"] != "text_delta"
@@ -69,46 +71,44 @@ async def test_an_old_run_is_replayed_in_fewer_events_and_stale_cursors_are_told
         assert problem["oldest_available"] == deltas[-1]
         assert problem["last_event_id"] == before[-1]["seq"]
         assert (await client.http.get(problem["snapshot"])).status_code == 200
-    seen = {**EVENT_STREAM, "Last-Event-ID": str(before[-1]["seq"])}
-    assert (await client.http.get(f"{path}/events", headers=seen)).status_code == 204
+    last_seen = {**EVENT_STREAM, "Last-Event-ID": str(before[-1]["seq"])}
+    assert (await client.http.get(f"{path}/events", headers=last_seen)).status_code == 204
     assert await broken_invariants(served_database) == {}
     async with client.events(path, last_id=str(deltas[-1])) as stream:
         assert await stream.rest() == [event for event in before if event["seq"] > deltas[-1]]
 
 
-async def test_a_deleted_thread_takes_its_rules_along(client: Client) -> None:
+async def test_deleting_a_thread_deletes_its_rules(client: Client) -> None:
     thread_id = new_id()
     for scope in ("thread", "run", "agent"):
         body = {"thread_id": thread_id}
         started = await client.start("quick", f'CALL risky {{"what": "{scope}"}}', **body)
-        waiting = await client.settled(started["run_id"])
+        waiting = await client.settled(started["id"])
         remember = {"scope": scope, "match": "arguments"}
         await client.decide(waiting, "approve", remember=remember)
-        await client.settled(started["run_id"])
+        await client.settled(started["id"])
     scopes = {rule["scope"] for rule in (await client.get("/v1/rules"))["items"]}
     assert scopes == {"thread", "run", "agent"}
     assert (await client.http.delete(f"/v1/threads/{thread_id}")).status_code == 204
-    [left] = (await client.get("/v1/rules"))["items"]
-    assert left["scope"] == "agent"
+    [remaining] = (await client.get("/v1/rules"))["items"]
+    assert remaining["scope"] == "agent"
 
 
-async def test_threads_are_found_by_their_metadata_without_reading_all(database: Database) -> None:
+async def test_the_metadata_filter_of_threads_uses_its_index(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(text(_MANY_THREADS), {"tenant": TENANT})
         await connection.execute(text("ANALYZE threads"))
     async with database.reading() as connection:
-        found = await threads.page(
+        found = await listing.page(
             connection,
             TENANT,
-            resource_id=None,
-            parent_thread_id=None,
-            metadata={"case": 777},
-            before=None,
-            limit=50,
+            ThreadFilter(metadata={"case": 777}),
+            ThreadSort.CREATED,
+            PageRequest(),
         )
         await connection.execute(text("SELECT pg_stat_force_next_flush()"))
-        used = await connection.scalar(text(_USED))
-    assert [thread.metadata for thread in found] == [{"case": 777}]
+    used = await database.pool.fetchval(_USED)
+    assert [listed.thread.metadata for listed in found] == [{"case": 777}]
     assert used == 1
 
 

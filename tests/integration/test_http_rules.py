@@ -46,7 +46,7 @@ async def bob(server: Server) -> AsyncIterator[Client]:
 
 
 async def waiting(client: Client, **more: Any) -> dict[str, Any]:
-    return await client.settled((await client.start("quick", APPROVAL, **more))["run_id"])
+    return await client.settled((await client.start("quick", APPROVAL, **more))["id"])
 
 
 async def listed(client: Client, **query: Any) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ async def test_a_decision_makes_a_rule_that_is_listed_and_revoked(ann: Client, b
     remember = {"scope": "thread", "match": "arguments"}
     decided = await ann.decide(run, "approve", reason="always fine", remember=remember)
     [result] = decided["results"]
-    await ann.settled(run["run_id"])
+    await ann.settled(run["id"])
     [rule] = await listed(ann, scope="thread", scope_id=run["thread_id"])
     assert rule["id"] == result["rule_id"]
     assert {name: rule[name] for name in ("pattern", "arguments", "behavior", "reason")} == {
@@ -69,10 +69,10 @@ async def test_a_decision_makes_a_rule_that_is_listed_and_revoked(ann: Client, b
         "reason": "always fine",
     }
     assert (rule["agent_id"], rule["created_by"]) == ("quick", "ann")
-    assert rule["ticket"] == run["waiting"]["tickets"][0]["id"]
+    assert rule["ticket_id"] == run["waiting"]["tickets"][0]["id"]
 
-    again = await waiting(ann, thread_id=run["thread_id"])
-    assert again["outcome"] == "succeeded", "nobody was asked"
+    repeated = await waiting(ann, thread_id=run["thread_id"])
+    assert repeated["outcome"] == "succeeded", "no ticket was opened"
     same = await ann.decide(run, "approve")
     assert (same["results"][0]["status"], same["results"][0]["rule_id"]) == ("duplicate", None)
 
@@ -81,16 +81,16 @@ async def test_a_decision_makes_a_rule_that_is_listed_and_revoked(ann: Client, b
     assert (await ann.http.delete(f"/v1/rules/{rule['id']}")).status_code == 204
     assert (await ann.http.delete(f"/v1/rules/{rule['id']}")).status_code == 204
     assert await listed(ann, scope_id=run["thread_id"]) == []
-    [revoked] = await listed(ann, scope_id=run["thread_id"], revoked=1)
+    [revoked] = await listed(ann, scope_id=run["thread_id"], include="revoked")
     assert revoked["revoked_by"] == "ann"
     assert (await waiting(ann, thread_id=run["thread_id"]))["status"] == "waiting"
 
 
-async def test_a_plain_word_means_every_call_of_the_tool(ann: Client) -> None:
+async def test_a_remembered_tool_name_covers_every_call_of_the_tool(ann: Client) -> None:
     run = await waiting(ann)
     await ann.decide(run, "reject", remember="run")
-    [rule] = await listed(ann, scope="run", scope_id=run["run_id"])
-    assert (rule["behavior"], rule["arguments"], rule["scope_id"]) == ("deny", None, run["run_id"])
+    [rule] = await listed(ann, scope="run", scope_id=run["id"])
+    assert (rule["behavior"], rule["arguments"], rule["scope_id"]) == ("deny", None, run["id"])
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,19 @@ async def test_a_plain_word_means_every_call_of_the_tool(ann: Client) -> None:
         {"action": "approve", "remember": {"scope": "run", "match": "all"}},
     ],
 )
-async def test_wishes_that_make_no_sense_are_refused(ann: Client, answer: dict[str, Any]) -> None:
+async def test_decisions_with_an_invalid_remember_field_are_refused(
+    ann: Client, answer: dict[str, Any]
+) -> None:
     run = await waiting(ann)
     body = {"decisions": [{"ticket_id": run["waiting"]["tickets"][0]["id"], **answer}]}
-    response = await ann.http.post(f"/v1/runs/{run['run_id']}/decisions", json=body)
+    response = await ann.http.post(f"/v1/runs/{run['id']}/decisions", json=body)
     the_problem(response, 422, "invalid_request")
-    assert await listed(ann, scope_id=run["run_id"]) == []
+    assert await listed(ann, scope_id=run["id"]) == []
 
 
-async def test_who_may_not_decide_may_not_revoke(server: Server, ann: Client) -> None:
+async def test_revoking_a_rule_needs_the_scope_to_decide(server: Server, ann: Client) -> None:
     run = await waiting(ann)
     await ann.decide(run, "approve", remember="run")
-    async with server.client("eve") as eve:
-        [rule] = await listed(eve, scope_id=run["run_id"])
-        the_problem(await eve.http.delete(f"/v1/rules/{rule['id']}"), 403, "scope_missing")
+    async with server.client("eve") as viewer:
+        [rule] = await listed(viewer, scope_id=run["id"])
+        the_problem(await viewer.http.delete(f"/v1/rules/{rule['id']}"), 403, "scope_missing")

@@ -1,4 +1,4 @@
-"""A run's inbox: what waits enters the log once, in order, and no end overlooks it."""
+"""A run's inbox: its inputs enter the log once and in order, and no run ends with unread ones."""
 
 import asyncio
 
@@ -16,9 +16,9 @@ from app.storage.checkpoints.batched import CheckpointWritten
 from app.storage.postgres.database import Database, RawPool
 from app.storage.runs import claims, runs
 from app.storage.threads import inputs, messages
-from tests.support.house import Run, an_agent, replica, texts_of
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
+from tests.support.replicas import Run, an_agent, open_replica, texts_of
 from tests.support.stored_runs import (
     TIMEOUT,
     checkpoint_of,
@@ -34,15 +34,17 @@ pytestmark = pytest.mark.anyio
 NOW = SystemClock().now
 
 
-async def put(run: Run, *texts: str) -> None:
-    """As a command would that speaks to an executing run."""
+async def send_message(run: Run, *texts: str) -> None:
+    """Sends a message to an executing run, as the command does."""
     async with run.replica.outgoing.transaction() as transaction:
         connection, record = transaction.connection, run.record
         assert await runs.lock(connection, record.tenant, run.id) is not None
         for text in texts:
             input_id, message_id = InputId(new_id()), MessageId(new_id())
-            said = Message(id=message_id, role=Role.USER, content=(Text(text),))
-            await inputs.queue(connection, record.tenant, run.thread_id, run.id, [(input_id, said)])
+            emitted = Message(id=message_id, role=Role.USER, content=(Text(text),))
+            await inputs.queue(
+                connection, record.tenant, run.thread_id, run.id, [(input_id, emitted)]
+            )
             transaction.emit(
                 record.tenant, run.thread_id, run.id, InputQueued(input_id, message_id)
             )
@@ -52,14 +54,14 @@ async def reached(event: asyncio.Event) -> None:
     await asyncio.wait_for(event.wait(), 15)
 
 
-async def test_messages_enter_the_log_at_the_next_border_in_their_order(database_url: str) -> None:
+async def test_messages_enter_the_log_at_the_next_step_border_in_order(database_url: str) -> None:
     probe = Probe(held=True)
     script = in_order(turn(probe.call("c1")), turn("I see."))
-    async with replica(database_url, an_agent(probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
         await probe.was_reached()
-        await put(run, "one", "two")
-        await put(run, "three")
+        await send_message(run, "one", "two")
+        await send_message(run, "three")
         probe.open.set()
         await run.finished()
         log = texts_of(await run.log())
@@ -73,17 +75,17 @@ async def test_messages_enter_the_log_at_the_next_border_in_their_order(database
     ]
     assert [message.text for message in script.requests[1].messages][-3:] == ["one", "two", "three"]
     assert record.input is not None
-    assert len(record.input.trigger_message_ids) == 1, "the input is what the run was started with"
+    assert len(record.input.trigger_message_ids) == 1, "the input of the run is its first message"
     assert await broken_invariants(database_url) == {}
 
 
-async def test_a_message_during_the_last_answer_is_answered_too(database_url: str) -> None:
+async def test_a_message_during_the_last_answer_gets_an_answer(database_url: str) -> None:
     gate = Gate()
     script = in_order(turn("Good", gate, "bye"), turn("Oh, one more."))
-    async with replica(database_url, an_agent(), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(), script) as replica:
+        run = await replica.start()
         await reached(gate.reached)
-        await put(run, "Wait!")
+        await send_message(run, "Wait!")
         gate.open.set()
         await run.finished()
         log = texts_of(await run.log())
@@ -93,15 +95,15 @@ async def test_a_message_during_the_last_answer_is_answered_too(database_url: st
     assert await broken_invariants(database_url) == {}
 
 
-async def test_messages_for_a_lost_worker_wait_for_the_next_one(database_url: str) -> None:
+async def test_messages_for_a_lost_worker_are_read_by_the_next_one(database_url: str) -> None:
     gate = Gate()
-    async with replica(database_url, an_agent(), in_order(turn(gate))) as first:
+    async with open_replica(database_url, an_agent(), in_order(turn(gate))) as first:
         run = await first.start()
         await reached(gate.reached)
-        await put(run, "one", "two")
+        await send_message(run, "one", "two")
         await first.kill()
     script = in_order(turn("All right."))
-    async with replica(database_url, an_agent(), script) as second:
+    async with open_replica(database_url, an_agent(), script) as second:
         run = second.same(run)
         await run.finished()
         log = texts_of(await run.log())
@@ -109,15 +111,15 @@ async def test_messages_for_a_lost_worker_wait_for_the_next_one(database_url: st
     assert await broken_invariants(database_url) == {}
 
 
-async def test_messages_that_a_cancelled_run_never_took_are_retracted(database_url: str) -> None:
+async def test_messages_that_a_cancelled_run_never_read_are_retracted(database_url: str) -> None:
     gate = Gate()
-    async with replica(database_url, an_agent(), in_order(turn(gate))) as house:
-        run = await house.start()
+    async with open_replica(database_url, an_agent(), in_order(turn(gate))) as replica:
+        run = await replica.start()
         await reached(gate.reached)
-        await put(run, "one")
+        await send_message(run, "one")
         await run.cancel()
         await run.finished()
-        rows = await house.database.pool.fetch("SELECT status FROM inputs")
+        rows = await replica.database.pool.fetch("SELECT status FROM inputs")
     assert [row["status"] for row in rows] == ["retracted"]
     assert await broken_invariants(database_url) == {}
 
@@ -137,7 +139,7 @@ async def queued(database: Database, run: NewRun, *texts: str) -> None:
             await inputs.queue(connection, run.tenant, run.thread_id, run.id, [one])
 
 
-async def test_a_checkpoint_tells_what_is_unread_and_an_end_is_refused(
+async def test_a_checkpoint_returns_the_count_of_unread_inputs_and_an_end_is_refused(
     database: Database, pool: RawPool
 ) -> None:
     run = await running(pool)
@@ -152,16 +154,16 @@ async def test_a_checkpoint_tells_what_is_unread_and_an_end_is_refused(
         assert await single.save(connection, end, at=NOW()) == InputOrTasksPending(1, 0)
 
 
-async def test_who_waits_for_tasks_must_have_some_and_nothing_to_read(
+async def test_waiting_for_tasks_needs_an_open_task_and_no_unread_input(
     database: Database, pool: RawPool
 ) -> None:
     run = await running(pool)
-    waits = Waiting(WaitingReason.BACKGROUND_TASKS, "awaiting_tasks")
-    rest = checkpoint_of(run, "Bye", state=waits)
+    waiting_for_tasks = Waiting(WaitingReason.BACKGROUND_TASKS, "awaiting_tasks")
+    final_checkpoint = checkpoint_of(run, "Bye", state=waiting_for_tasks)
 
     async def saved() -> object:
         async with database.transaction() as connection:
-            return await single.save(connection, rest, at=NOW())
+            return await single.save(connection, final_checkpoint, at=NOW())
 
     assert await saved() == InputOrTasksPending(0, 0)
     await pool.execute("UPDATE runs SET open_tasks = 1")
@@ -171,7 +173,7 @@ async def test_who_waits_for_tasks_must_have_some_and_nothing_to_read(
     assert await saved() == CheckpointSaved(0, 1)
 
 
-async def test_what_entered_by_a_commit_whose_reply_was_lost_is_not_entered_again(
+async def test_inputs_of_a_commit_whose_reply_was_lost_are_not_entered_again(
     database: Database, pool: RawPool
 ) -> None:
     run = await running(pool)
@@ -193,7 +195,9 @@ async def test_what_entered_by_a_commit_whose_reply_was_lost_is_not_entered_agai
     assert len(await messages.history(pool, run.tenant, run.thread_id)) == 4
 
 
-async def test_a_worker_that_lost_its_run_enters_nothing(database: Database, pool: RawPool) -> None:
+async def test_a_worker_that_lost_its_run_enters_no_input(
+    database: Database, pool: RawPool
+) -> None:
     lost = await worker(pool)
     run = await running(pool, lost)
     await queued(database, run, "one")

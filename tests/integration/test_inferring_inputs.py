@@ -9,9 +9,9 @@ from app.domain.runs.runs import MessageInput
 from app.domain.threads.messages import MessageRange
 from app.llm.scripted.model import in_order, turn
 from tests.support.echo_backend import Echo
-from tests.support.house import Run, an_agent, replica
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
+from tests.support.replicas import Run, an_agent, open_replica
 
 pytestmark = pytest.mark.anyio
 
@@ -31,10 +31,12 @@ async def test_an_input_that_was_not_recorded_is_inferred_from_the_request(
 ) -> None:
     probe = Probe()
     script = in_order(turn("before"), turn(probe.call("c1")), turn("done"))
-    async with replica(database_url, an_agent(probe.tool, approval=["probe"]), script) as house:
-        first = await house.start("one")
+    async with open_replica(
+        database_url, an_agent(probe.tool, approval=["probe"]), script
+    ) as replica:
+        first = await replica.start("one")
         await first.finished()
-        run = await house.start("two", thread_id=first.thread_id)
+        run = await replica.start("two", thread_id=first.thread_id)
         await run.finished()
         record = await run.now()
         assert record.input is not None
@@ -60,10 +62,12 @@ async def test_an_input_without_ids_is_inferred_from_the_log_before_the_run(
 ) -> None:
     probe = Probe()
     script = in_order(turn("before"), turn(probe.call("c1")), turn("done"))
-    async with replica(database_url, an_agent(probe.tool, approval=["probe"]), script) as house:
-        first = await house.start("one")
+    async with open_replica(
+        database_url, an_agent(probe.tool, approval=["probe"]), script
+    ) as replica:
+        first = await replica.start("one")
         await first.finished()
-        run = await house.start("two", thread_id=first.thread_id)
+        run = await replica.start("two", thread_id=first.thread_id)
         await run.finished()
         await _forget_input(run, request_)
         await run.decide("perm_c1", "approve")
@@ -73,8 +77,10 @@ async def test_an_input_without_ids_is_inferred_from_the_log_before_the_run(
 
 async def test_the_input_of_a_remote_run_is_inferred_too(database_url: str) -> None:
     echo = Echo()
-    async with replica(database_url, echo.catalog, in_order(), backends=echo.backends) as house:
-        run = await house.start("ask which one?")
+    async with open_replica(
+        database_url, echo.catalog, in_order(), backends=echo.backends
+    ) as replica:
+        run = await replica.start("ask which one?")
         await run.finished()
         record = await run.now()
         await _forget_input(run, record.request)

@@ -1,4 +1,4 @@
-"""The database goes away and comes back: runs wait for it, and none of them is blamed for it."""
+"""A database outage: runs wait for its end, and it doesn't count as a loss of theirs."""
 
 import asyncio
 import threading
@@ -17,15 +17,16 @@ from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.events.unsaved_bytes import MAX_UNSAVED_BYTES
 from app.llm.scripted.model import Call, Gate, in_order, turn
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
 from app.storage.runs import claims
 from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
-from tests.support.house import PATIENCE, an_agent, of_type, replica, texts_of
 from tests.support.probes import Probe
+from tests.support.replicas import TIMEOUT_SECONDS, an_agent, of_type, open_replica, texts_of
 from tests.support.stored_runs import worker
 
 pytestmark = pytest.mark.anyio
@@ -34,49 +35,49 @@ LOCK = "SELECT FROM workers FOR UPDATE"
 
 
 @pytest.fixture
-async def way(database_url: str) -> AsyncIterator[Forwarder]:
+async def forwarder(database_url: str) -> AsyncIterator[Forwarder]:
     async with forwarding(database_url) as forwarder:
         yield forwarder
 
 
 async def logged(logs: Sequence[Mapping[str, Any]], event: str, times: int = 1) -> None:
-    async def look() -> bool:
+    async def is_logged() -> bool:
         return [entry["event"] for entry in logs].count(event) >= times
 
-    await eventually(look)
+    await eventually(is_logged)
 
 
-async def test_what_was_said_meanwhile_is_said_once(way: Forwarder) -> None:
+async def test_text_emitted_during_an_outage_is_published_once(forwarder: Forwarder) -> None:
     before, after = Gate(), Gate()
     script = in_order(turn("one ", before, "two ", after, "three"))
-    async with replica(way.url, an_agent(), script) as house:
-        run = await house.start()
+    async with open_replica(forwarder.url, an_agent(), script) as replica:
+        run = await replica.start()
         await run.until("text_delta")
-        await asyncio.wait_for(before.reached.wait(), PATIENCE)
+        await asyncio.wait_for(before.reached.wait(), TIMEOUT_SECONDS)
         with capture_logs() as logs:
-            await way.block()
+            await forwarder.block()
             before.open.set()
-            await asyncio.wait_for(after.reached.wait(), PATIENCE)
+            await asyncio.wait_for(after.reached.wait(), TIMEOUT_SECONDS)
             await logged(logs, "flush_retried")
-        await way.open()
+        await forwarder.open()
         after.open.set()
-        said = await run.finished()
-        assert "".join(one["delta"] for one in of_type(said, "text_delta")) == "one two three"
+        emitted = await run.finished()
+        assert "".join(one["delta"] for one in of_type(emitted, "text_delta")) == "one two three"
         record = await run.now()
         assert (record.attempt, record.status) == (1, RunStatus.DONE)
 
 
-async def test_a_result_that_came_meanwhile_is_kept(way: Forwarder) -> None:
+async def test_a_tool_result_during_an_outage_is_stored(forwarder: Forwarder) -> None:
     probe = Probe(held=True)
     script = in_order(turn(probe.call("c1")), turn("done"))
-    async with replica(way.url, an_agent(probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(forwarder.url, an_agent(probe.tool), script) as replica:
+        run = await replica.start()
         await probe.was_reached()
         with capture_logs() as logs:
-            await way.block()
+            await forwarder.block()
             probe.open.set()
             await logged(logs, "heartbeat_missed")
-        await way.open()
+        await forwarder.open()
         await run.finished()
         assert texts_of(await run.log())[2:] == [("tool", "probe did it"), ("assistant", "done")]
     assert len(probe.handed) == 1
@@ -86,8 +87,8 @@ PIECE = "x" * 10_000
 PIECES = 800
 
 
-class Chatty:
-    """A tool that shows eight megabytes, once it may, without looking whether anybody can keep up."""
+class FloodingTool:
+    """A tool that emits eight megabytes once the gate opens, without waiting for them to be saved."""
 
     def __init__(self) -> None:
         self.shown = 0
@@ -103,7 +104,7 @@ class Chatty:
             await asyncio.to_thread(self.go.wait)
             while self.shown < PIECES:
                 self.show(ctx)
-                await asyncio.sleep(0)  # noqa: TID251  as any tool awaits something now and then
+                await asyncio.sleep(0)  # noqa: TID251  any real tool awaits something now and then
             return "shown"
 
         return tool(effect="read")(chatty)
@@ -119,38 +120,45 @@ class Chatty:
         return tool(effect="read")(chatty)
 
 
-@pytest.mark.parametrize("made", [Chatty.as_coroutine, Chatty.as_function])
-async def test_a_tool_that_shows_much_meanwhile_waits(
-    way: Forwarder, made: Callable[[Chatty], Tool]
+@pytest.mark.parametrize("made", [FloodingTool.as_coroutine, FloodingTool.as_function])
+async def test_a_tool_with_large_output_waits_during_an_outage(
+    forwarder: Forwarder, made: Callable[[FloodingTool], Tool]
 ) -> None:
-    chatty = Chatty()
+    chatty = FloodingTool()
     script = in_order(turn(Call(tool="chatty", id=CallId("c1"))), turn("done"))
-    async with replica(way.url, an_agent(made(chatty)), script) as house:
-        run = await house.start()
+    async with open_replica(forwarder.url, an_agent(made(chatty)), script) as replica:
+        run = await replica.start()
         await run.until("tool_call_stream_delta")
         with capture_logs() as logs:
-            await way.block()
+            await forwarder.block()
             chatty.go.set()
             await logged(logs, "flush_retried", times=4)
             shown = chatty.shown * len(PIECE)
-        await way.open()
-        said = await run.finished()
-    assert shown < 3 * MAX_UNSAVED_BYTES, "one flush under way, and as much again behind it"
-    output = "".join(one["delta"] for one in of_type(said, "tool_call_stream_delta"))
+        await forwarder.open()
+        emitted = await run.finished()
+    assert shown < 3 * MAX_UNSAVED_BYTES, "one flush in progress, and as many bytes behind it"
+    output = "".join(one["delta"] for one in of_type(emitted, "tool_call_stream_delta"))
     assert output == PIECES * PIECE
 
 
-async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forwarder) -> None:
-    async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
-        assert house.worker.slots.reserve()
-        run = await house.start(here=False)
+async def test_a_run_that_cannot_be_loaded_in_an_outage_is_released_without_a_loss(
+    forwarder: Forwarder,
+) -> None:
+    async with open_replica(forwarder.url, an_agent(), in_order(turn("Hello")), slots=1) as replica:
+        assert replica.worker.slots.reserve()
+        run = await replica.start(here=False)
         claimed = await claims.claim(
-            house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+            replica.database.pool,
+            run.record.tenant,
+            run.thread_id,
+            run.id,
+            replica.me,
+            TIMEOUT_SECONDS,
         )
         assert claimed is not None
         with capture_logs() as logs:
-            await way.block()
-            house.worker.launch(
+            await forwarder.block()
+            replica.worker.launch(
                 ClaimedRun(
                     record=claimed.record,
                     next_seq=claimed.next_message_seq,
@@ -158,24 +166,31 @@ async def test_a_run_that_could_not_be_loaded_is_let_go_and_no_loss(way: Forward
                 )
             )
             await logged(logs, "run_not_released")
-        await way.open()
-        said = await run.finished()
-        assert said[-1]["result"]["response"] == "Hello"
+        await forwarder.open()
+        emitted = await run.finished()
+        assert emitted[-1]["result"]["response"] == "Hello"
         assert (await run.now()).losses == 0
         assert {"execution_interrupted_by_outage"} <= {entry["event"] for entry in logs}
 
 
-async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
-    async with replica(way.url, an_agent(), in_order(turn("Hello")), slots=1) as house:
-        assert house.worker.slots.reserve()
-        run = await house.start(here=False)
+async def test_a_process_that_stops_does_not_wait_for_the_outage_to_end(
+    forwarder: Forwarder,
+) -> None:
+    async with open_replica(forwarder.url, an_agent(), in_order(turn("Hello")), slots=1) as replica:
+        assert replica.worker.slots.reserve()
+        run = await replica.start(here=False)
         claimed = await claims.claim(
-            house.database.pool, run.record.tenant, run.thread_id, run.id, house.me, PATIENCE
+            replica.database.pool,
+            run.record.tenant,
+            run.thread_id,
+            run.id,
+            replica.me,
+            TIMEOUT_SECONDS,
         )
         assert claimed is not None
         with capture_logs() as logs:
-            await way.block()
-            house.worker.launch(
+            await forwarder.block()
+            replica.worker.launch(
                 ClaimedRun(
                     record=claimed.record,
                     next_seq=claimed.next_message_seq,
@@ -183,30 +198,30 @@ async def test_a_process_that_ends_does_not_wait_for_it(way: Forwarder) -> None:
                 )
             )
             await logged(logs, "run_not_released")
-            await asyncio.wait_for(house.worker.stop(grace=PATIENCE), 5)
-        await way.open()
+            await asyncio.wait_for(replica.worker.stop(grace=TIMEOUT_SECONDS), 5)
+        await forwarder.open()
 
 
-async def test_a_worker_that_has_left_the_list_does_not_come_back(database_url: str) -> None:
-    async with replica(database_url, an_agent(), in_order()) as house:
+async def test_a_worker_that_removed_its_row_does_not_insert_it_again(database_url: str) -> None:
+    async with open_replica(database_url, an_agent(), in_order()) as replica:
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(house.liveness.beat())
-            group.create_task(house.liveness.stop())
-        await house.liveness.beat()
-        assert await house.database.pool.fetchval("SELECT count(*) FROM workers") == 0
+                group.create_task(replica.heartbeat.write())
+            group.create_task(replica.heartbeat.stop())
+        await replica.heartbeat.write()
+        assert await replica.database.pool.fetchval("SELECT count(*) FROM workers") == 0
 
 
 async def _lock_the_worker(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
-        await asyncio.wait_for(connection.execute(LOCK), PATIENCE)
+        await asyncio.wait_for(connection.execute(LOCK), TIMEOUT_SECONDS)
     finally:
         await connection.close()
 
 
-async def _stand_still_in_a_transaction(database: Database, url: str, *, frozen: bool) -> None:
-    """Hold a lock until somebody else has it, and go on; frozen, no turn of the loop is taken meanwhile."""
+async def _hold_lock_until_another_has_it(database: Database, url: str, *, frozen: bool) -> None:
+    """Holds a lock until another connection has it. If `frozen`, the event loop is blocked meanwhile."""
     async with database.transaction() as connection:
         await connection.execute(text(LOCK))
         if frozen:
@@ -219,14 +234,12 @@ async def _stand_still_in_a_transaction(database: Database, url: str, *, frozen:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-async def test_whoever_stands_still_in_a_transaction_loses_its_locks(
-    database_url: str, frozen: bool
-) -> None:
-    """A frozen process must not keep others from its rows; when it goes on, that is an outage to it."""
+async def test_a_stalled_transaction_loses_its_locks(database_url: str, frozen: bool) -> None:
+    """A frozen process must not block others; when it continues, it sees a database outage."""
     database = await Database.open(database_url, DatabaseOptions(idle_timeout=0.2))
     try:
         await worker(database.pool)
         with pytest.raises(DatabaseUnavailable):
-            await _stand_still_in_a_transaction(database, database_url, frozen=frozen)
+            await _hold_lock_until_another_has_it(database, database_url, frozen=frozen)
     finally:
         await database.close()

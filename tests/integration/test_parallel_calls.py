@@ -1,4 +1,4 @@
-"""Calls side by side: at work together, told in order, and never run again once one has its result."""
+"""Parallel calls: executed concurrently, reported in order, and never run again once they have results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,12 +15,14 @@ from app.domain.tickets.tickets import TicketKind
 from app.domain.tools.tool_calls import INTERRUPTED, ToolDescriptor, ToolResult
 from app.llm.scripted.model import in_order, turn
 from app.runtime.plugins import Phase, Plugin
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.tools.functions.decorator import tool
 from tests.support.conditions import eventually
+from tests.support.finishes import asked_by
 from tests.support.hooks import Hooks, nothing
-from tests.support.house import Run, an_agent, of_type, replica, texts_of, types_of
 from tests.support.probes import Probe
+from tests.support.replicas import Run, an_agent, of_type, open_replica, texts_of, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,17 +35,17 @@ def side_by_side(
     )
 
 
-async def kept(run: Run, call_id: str) -> bool:
-    """Whether a call's result is durable, told or not."""
+async def result_is_stored(run: Run, call_id: str) -> bool:
+    """Waits until a call's result is durable, reported or not."""
 
-    async def look() -> bool:
+    async def is_final() -> bool:
         return (await run.calls()).get(call_id) not in (None, "pending", "running")
 
-    return await eventually(look)
+    return await eventually(is_final)
 
 
-def done_ids(said: Sequence[dict[str, object]]) -> list[object]:
-    return [event["id"] for event in said if event["event_type"] == "tool_call_done"]
+def done_ids(emitted: Sequence[dict[str, object]]) -> list[object]:
+    return [event["tool_call_id"] for event in emitted if event["event_type"] == "tool_call_done"]
 
 
 async def results(run: Run) -> list[tuple[str | None, str]]:
@@ -55,29 +57,29 @@ async def results(run: Run) -> list[tuple[str | None, str]]:
     ]
 
 
-async def test_calls_are_at_work_together_and_told_in_order(database_url: str) -> None:
+async def test_calls_execute_concurrently_and_are_reported_in_order(database_url: str) -> None:
     slow, fast = Probe(name="slow", held=True), Probe(name="fast")
     script = in_order(turn(slow.call("c1"), fast.call("c2"), fast.call("c3")), turn("done"))
-    async with replica(database_url, side_by_side(slow.tool, fast.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, side_by_side(slow.tool, fast.tool), script) as replica:
+        run = await replica.start()
         await slow.was_reached()
-        assert await kept(run, "c2")
+        assert await result_is_stored(run, "c2")
         assert await run.calls() == {"c1": "running", "c2": "succeeded", "c3": "succeeded"}
-        # Neither is told: it isn't their turn.
+        # Neither is reported, because the first call has no result yet.
         assert await results(run) == []
         slow.open.set()
-        said = await run.finished()
+        emitted = await run.finished()
         assert await results(run) == [
             ("c1", "slow did it"),
             ("c2", "fast did it"),
             ("c3", "fast did it"),
         ]
-    assert done_ids(said) == ["c1", "c2", "c3"]
+    assert done_ids(emitted) == ["c1", "c2", "c3"]
     shown = [m.text for m in script.requests[1].messages if m.tool_call_id]
     assert shown == ["slow did it", "fast did it", "fast did it"]
 
 
-async def test_all_calls_are_marked_before_any_begins(database_url: str) -> None:
+async def test_all_calls_are_saved_as_running_before_any_begins(database_url: str) -> None:
     seen: list[dict[str, str]] = []
     runs: list[Run] = []
     started = asyncio.Event()
@@ -90,8 +92,8 @@ async def test_all_calls_are_marked_before_any_begins(database_url: str) -> None
 
     call = Probe(name="look").call
     script = in_order(turn(call("c1"), call("c2")), turn("done"))
-    async with replica(database_url, side_by_side(look), script) as house:
-        runs.append(await house.start())
+    async with open_replica(database_url, side_by_side(look), script) as replica:
+        runs.append(await replica.start())
         started.set()
         await runs[0].finished()
     assert seen[0] == {"c1": "running", "c2": "running"}
@@ -113,9 +115,9 @@ async def test_activity_of_calls_is_interleaved(database_url: str) -> None:
     turns[0].set()
     call = Probe(name="talk").call
     script = in_order(turn(call("c1"), call("c2")), turn("done"))
-    async with replica(database_url, side_by_side(talk), script) as house:
-        said = await (await house.start()).finished()
-    assert [one["delta"] for one in of_type(said, "tool_call_stream_delta")] == [
+    async with open_replica(database_url, side_by_side(talk), script) as replica:
+        emitted = await (await replica.start()).finished()
+    assert [one["delta"] for one in of_type(emitted, "tool_call_stream_delta")] == [
         "c1 one",
         "c2 one",
         "c1 two",
@@ -132,15 +134,15 @@ async def test_parallel_tools_one_fails_other_succeeds(database_url: str) -> Non
 
     calls = Probe(name="bad").call("c1"), good.call("c2"), Probe(name="bad").call("c3")
     script = in_order(turn(*calls), turn("done"))
-    async with replica(database_url, side_by_side(bad, good.tool), script) as house:
-        run = await house.start()
-        said = await run.finished()
+    async with open_replica(database_url, side_by_side(bad, good.tool), script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
         assert await results(run) == [
             ("c1", "Execution failed: no luck"),
             ("c2", "good did it"),
             ("c3", "Execution failed: no luck"),
         ]
-    assert [one["outcome"] for one in of_type(said, "tool_call_done")] == [
+    assert [one["result"]["outcome"] for one in of_type(emitted, "tool_call_done")] == [
         "failed",
         "succeeded",
         "failed",
@@ -154,10 +156,10 @@ async def test_parallel_tools_succeed_and_suspend_independent_states(database_ur
         turn(asks.call("c1"), works.call("c2"), needs.call("c3"), works.call("c4")), turn("done")
     )
     agent = side_by_side(asks.tool, works.tool, needs.tool, approval=["needs"])
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
-        said = await run.finished()
-        assert said[-1]["waiting"]["ticket_ids"] == ["c1", "perm_c3"]
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
+        emitted = await run.finished()
+        assert asked_by(emitted[-1]) == ["c1", "perm_c3"]
         assert await run.calls() == {
             "c1": "suspended",
             "c2": "succeeded",
@@ -168,8 +170,8 @@ async def test_parallel_tools_succeed_and_suspend_independent_states(database_ur
         await run.decide("c1", "approve", result="yes")
         await run.finished(2)
         await run.decide("perm_c3", "approve")
-        said = await run.finished(3)
-    assert said[-1]["termination"] == {"type": "natural_end"}
+        emitted = await run.finished(3)
+    assert emitted[-1]["termination"] == {"type": "natural_end"}
     assert [len(probe.handed) for probe in (asks, works, needs)] == [2, 2, 1]
 
 
@@ -190,42 +192,44 @@ async def test_resumed_calls_are_executed_one_by_one(database_url: str) -> None:
 
     call = Probe(name="risky").call
     script = in_order(turn(call("c1"), call("c2")), turn(call("c3"), call("c4")), turn("done"))
-    async with replica(database_url, side_by_side(risky, approval=["risky"]), script) as house:
-        run = await house.start()
+    async with open_replica(
+        database_url, side_by_side(risky, approval=["risky"]), script
+    ) as replica:
+        run = await replica.start()
         await run.finished()
         await run.decide("perm_c1", "approve")
         await run.finished(2)
         await run.decide("perm_c2", "approve")
-        said = await run.finished(3)
+        emitted = await run.finished(3)
     assert most == 1
-    assert said[-1]["waiting"]["ticket_ids"] == ["perm_c3", "perm_c4"]
+    assert asked_by(emitted[-1]) == ["perm_c3", "perm_c4"]
 
 
 # --- crashes and cancels --------------------------------------------------------------------------
 
 
-async def test_a_result_that_was_not_told_is_told_by_the_next_worker(database_url: str) -> None:
+async def test_an_unreported_result_is_reported_by_the_next_worker(database_url: str) -> None:
     slow, fast = Probe(name="slow", held=True, effect="idempotent"), Probe(name="fast")
     agent = side_by_side(slow.tool, fast.tool)
     script = in_order(turn(slow.call("c1"), fast.call("c2", "this")))
-    async with replica(database_url, agent, script) as first:
+    async with open_replica(database_url, agent, script) as first:
         run = await first.start()
         await slow.was_reached()
-        await kept(run, "c2")
+        await result_is_stored(run, "c2")
         await first.kill()
     slow.open.set()
-    async with replica(database_url, agent, in_order(turn("done"))) as second:
+    async with open_replica(database_url, agent, in_order(turn("done"))) as second:
         run = second.same(run)
-        said = await run.finished()
+        emitted = await run.finished()
         assert await results(run) == [("c1", "slow did it"), ("c2", "fast did this")]
     assert [len(probe.handed) for probe in (slow, fast)] == [2, 1]
     assert slow.handed[0] == slow.handed[1]
-    done = of_type(said, "tool_call_done")
-    assert [one["id"] for one in done] == ["c1", "c2"]
-    assert done[1]["result"]["data"] == "fast did this"
+    done = of_type(emitted, "tool_call_done")
+    assert [one["tool_call_id"] for one in done] == ["c1", "c2"]
+    assert done[1]["result"]["text"] == "fast did this"
 
 
-async def test_a_takeover_asks_about_unsafe_calls_reruns_others_and_repeats_no_result(
+async def test_a_takeover_opens_tickets_for_unsafe_calls_reruns_others_and_repeats_no_result(
     database_url: str,
 ) -> None:
     unsafe, safe = Probe(name="unsafe", held=True), Probe(name="safe", held=True, effect="read")
@@ -234,27 +238,27 @@ async def test_a_takeover_asks_about_unsafe_calls_reruns_others_and_repeats_no_r
     script = in_order(
         turn(unsafe.call("c1"), safe.call("c2"), fast.call("c3"), asks.call("c4")),
     )
-    async with replica(database_url, agent, script) as first:
+    async with open_replica(database_url, agent, script) as first:
         run = await first.start()
         await unsafe.was_reached()
         await safe.was_reached()
-        await kept(run, "c3")
-        await kept(run, "c4")
+        await result_is_stored(run, "c3")
+        await result_is_stored(run, "c4")
         await first.kill()
     safe.open.set()
     script = in_order(turn("done"))
-    async with replica(database_url, agent, script) as second:
+    async with open_replica(database_url, agent, script) as second:
         run = second.same(run)
-        said = await run.finished()
-        assert said[-1]["waiting"]["ticket_ids"] == ["unknown_c1", "c4"]
+        emitted = await run.finished()
+        assert asked_by(emitted[-1]) == ["unknown_c1", "c4"]
         kinds = {ticket.call_id: ticket.kind for ticket in await run.tickets()}
         assert kinds == {"c1": TicketKind.OUTCOME_UNKNOWN, "c4": TicketKind.INPUT}
         assert [len(probe.handed) for probe in (unsafe, safe, fast, asks)] == [1, 2, 1, 1]
         await run.decide("unknown_c1", "respond", result="it had run")
         await run.finished(2)
         await run.decide("c4", "approve", result="yes")
-        said = await run.finished(3)
-    assert said[-1]["termination"] == {"type": "natural_end"}
+        emitted = await run.finished(3)
+    assert emitted[-1]["termination"] == {"type": "natural_end"}
     shown = {m.tool_call_id: m.text for m in script.requests[0].messages if m.tool_call_id}
     assert shown == {
         "c1": "it had run",
@@ -262,18 +266,18 @@ async def test_a_takeover_asks_about_unsafe_calls_reruns_others_and_repeats_no_r
         "c3": "fast did it",
         "c4": "asks did it",
     }
-    assert types_of(said).count("run_start") == 3
+    assert types_of(emitted).count("run_start") == 3
 
 
-async def test_a_cancel_breaks_all_calls_and_keeps_what_they_had_done(database_url: str) -> None:
+async def test_a_cancel_interrupts_all_calls_and_keeps_finished_results(database_url: str) -> None:
     slow, fast = Probe(name="slow", held=True), Probe(name="fast")
     script = in_order(turn(slow.call("c1"), fast.call("c2"), slow.call("c3")))
-    async with replica(database_url, side_by_side(slow.tool, fast.tool), script) as house:
-        run = await house.start()
+    async with open_replica(database_url, side_by_side(slow.tool, fast.tool), script) as replica:
+        run = await replica.start()
         await slow.was_reached()
-        await kept(run, "c2")
+        await result_is_stored(run, "c2")
         await run.cancel("enough")
-        said = await run.finished()
+        emitted = await run.finished()
         state = (await run.now()).state
         assert isinstance(state, Done)
         assert state.termination == Cancelled("enough")
@@ -283,24 +287,24 @@ async def test_a_cancel_breaks_all_calls_and_keeps_what_they_had_done(database_u
             ("c3", INTERRUPTED),
         ]
         assert await run.calls() == {}
-        following = await house.start(thread_id=run.thread_id)
+        following = await replica.start(thread_id=run.thread_id)
         await following.finished()
-    assert done_ids(said) == ["c1", "c2", "c3"]
+    assert done_ids(emitted) == ["c1", "c2", "c3"]
 
 
-async def test_a_handed_over_round_goes_on_with_what_is_left(database_url: str) -> None:
+async def test_a_handed_over_batch_continues_with_the_remaining_calls(database_url: str) -> None:
     slow, fast = Probe(name="slow", held=True, effect="read"), Probe(name="fast")
     agent = side_by_side(slow.tool, fast.tool)
     script = in_order(turn(slow.call("c1"), fast.call("c2")))
-    async with replica(database_url, agent, script) as first:
+    async with open_replica(database_url, agent, script) as first:
         run = await first.start()
         await slow.was_reached()
-        await kept(run, "c2")
+        await result_is_stored(run, "c2")
         await first.worker.stop(grace=0)
     slow.open.set()
-    async with replica(database_url, agent, in_order(turn("done"))) as second:
-        said = await second.same(run).finished()
-        assert said[-1]["termination"] == {"type": "natural_end"}
+    async with open_replica(database_url, agent, in_order(turn("done"))) as second:
+        emitted = await second.same(run).finished()
+        assert emitted[-1]["termination"] == {"type": "natural_end"}
     assert [len(probe.handed) for probe in (slow, fast)] == [2, 1]
 
 
@@ -316,10 +320,10 @@ async def test_hooks_see_parallel_calls_in_their_order(database_url: str) -> Non
     )
     script = in_order(turn(slow.call("c1"), fast.call("c2")), turn("done"))
     agent = side_by_side(slow.tool, fast.tool, plugins=[hooks.plugin])
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
         await slow.was_reached()
-        await kept(run, "c2")
+        await result_is_stored(run, "c2")
         slow.open.set()
         await run.finished()
         assert texts_of(await run.log())[-1] == ("assistant", "done")
@@ -334,8 +338,10 @@ async def test_hooks_see_parallel_calls_in_their_order(database_url: str) -> Non
     ]
 
 
-async def test_a_tool_that_breaks_its_promise_to_return_costs_no_run(database_url: str) -> None:
-    class Rude:
+async def test_a_tool_that_raises_instead_of_returning_does_not_fail_the_run(
+    database_url: str,
+) -> None:
+    class RaisingTool:
         descriptor = ToolDescriptor(name="rude", description="", parameters={"type": "object"})
 
         def invalid_arguments(self, arguments: Json) -> str | None:
@@ -346,8 +352,10 @@ async def test_a_tool_that_breaks_its_promise_to_return_costs_no_run(database_ur
 
     probe = Probe()
     script = in_order(turn(Probe(name="rude").call("c1"), probe.call("c2")), turn("done"))
-    async with replica(database_url, side_by_side(Rude(), probe.tool), script) as house:
-        run = await house.start()
+    async with open_replica(
+        database_url, side_by_side(RaisingTool(), probe.tool), script
+    ) as replica:
+        run = await replica.start()
         await run.finished()
         assert await results(run) == [
             ("c1", "Execution failed: no manners"),

@@ -1,4 +1,4 @@
-"""What a model is asked, in a run: the log in its order, context beside it, and the tools on offer."""
+"""The requests that a run sends to its model: the log in order, context messages, and tools."""
 
 from collections.abc import Sequence
 
@@ -19,15 +19,15 @@ from app.runtime.plugins import (
     Request,
     ViewRequest,
 )
-from app.runtime.ports import ModelRequest
-from tests.support.house import Run, an_agent, configured, replica, texts_of
+from app.runtime.ports.models import ModelRequest
 from tests.support.probes import Probe
+from tests.support.replicas import Run, an_agent, configured, open_replica, texts_of
 
 pytestmark = pytest.mark.anyio
 
 
-def asking(*requests: Request, name: str = "asking") -> Plugin:
-    """A plugin that asks for the same before each inference."""
+def requesting(*requests: Request, name: str = "asking") -> Plugin:
+    """A plugin that makes the same request before each inference."""
 
     async def hook(_: HookView) -> Sequence[Request]:
         return requests
@@ -36,8 +36,8 @@ def asking(*requests: Request, name: str = "asking") -> Plugin:
 
 
 async def run_with(database_url: str, script: ScriptInOrder, probe: Probe, *plugins: Plugin) -> Run:
-    async with replica(database_url, an_agent(probe.tool, plugins=plugins), script) as house:
-        run = await house.start("please")
+    async with open_replica(database_url, an_agent(probe.tool, plugins=plugins), script) as replica:
+        run = await replica.start("please")
         await run.finished()
         return run
 
@@ -79,15 +79,15 @@ async def test_tool_results_visible_in_next_step_messages(database_url: str) -> 
     assert (result.role, result.tool_call_id, result.text) == (Role.TOOL, "c1", "probe did it")
 
 
-async def test_context_messages_are_shown_at_their_places_and_add_up(database_url: str) -> None:
+async def test_context_messages_are_inserted_at_their_targets_and_add_up(database_url: str) -> None:
     probe = Probe()
     script = two_steps(probe)
     await run_with(
         database_url,
         script,
         probe,
-        asking(AddContext(key="a", text="on top", target=ContextTarget.SYSTEM)),
-        asking(
+        requesting(AddContext(key="a", text="on top", target=ContextTarget.SYSTEM)),
+        requesting(
             AddContext(key="b", text="before"),
             AddContext(key="c", text="at the end", target=ContextTarget.SUFFIX),
             name="other",
@@ -107,21 +107,25 @@ async def test_context_messages_are_shown_at_their_places_and_add_up(database_ur
 async def test_context_messages_never_enter_the_log(database_url: str) -> None:
     probe = Probe()
     script = two_steps(probe)
-    plugin = asking(AddContext(key="a", text="psst"))
-    async with replica(database_url, an_agent(probe.tool, plugins=[plugin]), script) as house:
-        run = await house.start("please")
+    plugin = requesting(AddContext(key="a", text="psst"))
+    async with open_replica(
+        database_url, an_agent(probe.tool, plugins=[plugin]), script
+    ) as replica:
+        run = await replica.start("please")
         await run.finished()
         log = await run.log()
     assert [text for _, text in texts_of(log)] == ["please", "calling", "probe did it", "done"]
 
 
-async def test_a_cooldown_holds_over_a_suspension(database_url: str) -> None:
-    """What was shown is remembered with the run: another worker may go on with it."""
+async def test_a_cooldown_persists_over_a_suspension(database_url: str) -> None:
+    """The shown context messages are stored with the run, because another worker may resume it."""
     probe = Probe(asks=1)
     script = two_steps(probe)
-    plugin = asking(AddContext(key="a", text="psst", cooldown_steps=5))
-    async with replica(database_url, an_agent(probe.tool, plugins=[plugin]), script) as house:
-        run = await house.start("please")
+    plugin = requesting(AddContext(key="a", text="psst", cooldown_steps=5))
+    async with open_replica(
+        database_url, an_agent(probe.tool, plugins=[plugin]), script
+    ) as replica:
+        run = await replica.start("please")
         await run.finished()
         await run.decide("c1", "respond", result="fine")
         await run.finished(2)
@@ -134,8 +138,8 @@ async def test_tool_descriptors_are_sorted_by_name_and_always_sent(database_url:
     probes = [Probe(name=name) for name in names]
     script = in_order(turn(probes[0].call("c1")), turn("done"))
     agent = an_agent(*(probe.tool for probe in probes))
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     assert [[tool.name for tool in request.tools] for request in script.requests] == [
         sorted(names)
     ] * 2
@@ -145,12 +149,12 @@ async def test_a_plugin_decides_which_tools_are_offered(database_url: str) -> No
     probes = [Probe(name=name) for name in ("a", "b", "c")]
     script = in_order(turn("done"))
     plugins = [
-        asking(OnlyTools(frozenset({"a"})), name="one"),
-        asking(OnlyTools(frozenset({"b"})), HideTools(frozenset({"a"})), name="two"),
+        requesting(OnlyTools(frozenset({"a"})), name="one"),
+        requesting(OnlyTools(frozenset({"b"})), HideTools(frozenset({"a"})), name="two"),
     ]
     agent = an_agent(*(probe.tool for probe in probes), plugins=plugins)
-    async with replica(database_url, agent, script) as house:
-        await (await house.start()).finished()
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
     assert [tool.name for tool in script.requests[0].tools] == ["b"]
 
 
@@ -168,7 +172,7 @@ async def test_transforms_see_the_whole_request_in_their_order(database_url: str
         database_url,
         script,
         probe,
-        asking(AddContext(key="a", text="context"), AddContext(key="b", text="more")),
+        requesting(AddContext(key="a", text="context"), AddContext(key="b", text="more")),
         tagging("first"),
         tagging("second"),
     )
@@ -179,14 +183,14 @@ async def test_transforms_see_the_whole_request_in_their_order(database_url: str
     assert texts(script.requests[0]) == ["please"]
 
 
-async def test_a_transform_that_breaks_ends_the_run_visibly(database_url: str) -> None:
+async def test_a_transform_that_raises_ends_the_run_with_its_error(database_url: str) -> None:
     def transform(messages: Sequence[Message], request: ViewRequest) -> Sequence[Message]:
         raise ValueError("oops")
 
     probe, script = Probe(), in_order(turn("done"))
     agent = an_agent(probe.tool, plugins=[Plugin(name="bad", transform=transform)])
-    async with replica(database_url, agent, script) as house:
-        run = await house.start()
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start()
         await run.finished()
         state = (await run.now()).state
     assert isinstance(state, Done)
@@ -199,11 +203,11 @@ async def test_a_window_shortens_requests_and_never_the_log(database_url: str) -
     window = {"max_context_tokens": 2000, "max_output_tokens": 1000, "min_recent_messages": 1}
     script = in_order(*[turn("word " * 400)] * 5)
     agent = configured(an_agent(), context_window=window)
-    async with replica(database_url, agent, script) as house:
-        run = await house.start("0")
+    async with open_replica(database_url, agent, script) as replica:
+        run = await replica.start("0")
         await run.finished()
         for n in range(1, 5):
-            run = await house.start(str(n), thread_id=run.thread_id)
+            run = await replica.start(str(n), thread_id=run.thread_id)
             await run.finished()
         log = await run.log()
     assert len(log) == 10

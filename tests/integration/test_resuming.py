@@ -1,7 +1,8 @@
-"""A run goes on in the process that took the answer; whatever goes wrong there, it goes on, and once."""
+"""A run resumes in the process that stored the decision, and exactly once despite failures there."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -9,28 +10,29 @@ from structlog.testing import capture_logs
 
 from app.commands.tickets.decide import decide
 from app.domain.errors import Conflict, Invalid, NotFound
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.domain.tickets.tickets import TicketStatus
 from app.llm.scripted.scripts import SCRIPTS
-from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection
 from app.storage.runs.runs import RunKey
-from app.workers.direct_start import decide_and_execute
+from app.workers.direct_start import execute_here
 from app.workers.periodic.sweeper import Sweeper
 from app.workers.worker import Worker
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
-from tests.support.house import (
+from tests.support.isolated_workers import no_outages
+from tests.support.probes import Probe
+from tests.support.replicas import (
     ANN,
-    PATIENCE,
+    TIMEOUT_SECONDS,
     Replica,
     Run,
     an_agent,
     decision,
     of_type,
-    replica,
+    open_replica,
 )
-from tests.support.probes import Probe
-from tests.support.strangers import never_deaf
 
 pytestmark = pytest.mark.anyio
 
@@ -38,40 +40,40 @@ DECIDING = b"INSERT INTO decisions"
 
 
 @asynccontextmanager
-async def a_house(url: str, *probes: Probe, slots: int = 2) -> AsyncIterator[Replica]:
-    """Its model makes the calls that a prompt spells out; those of `asked` need a person."""
-    catalog = an_agent(*(probe.tool for probe in probes), approval=["asked"])
-    async with replica(url, catalog, SCRIPTS["plain"], slots=slots) as house:
-        yield house
+async def replica_with_approval(url: str, *probes: Probe, slots: int = 2) -> AsyncIterator[Replica]:
+    """Its model makes the calls that the prompt spells out. Calls of `guarded` need an approval."""
+    catalog = an_agent(*(probe.tool for probe in probes), approval=["guarded"])
+    async with open_replica(url, catalog, SCRIPTS["plain"], slots=slots) as replica:
+        yield replica
 
 
 @pytest.fixture
-def asked() -> Probe:
-    return Probe(name="asked")
+def guarded() -> Probe:
+    return Probe(name="guarded")
 
 
 @pytest.fixture
-async def way(database_url: str) -> AsyncIterator[Forwarder]:
+async def forwarder(database_url: str) -> AsyncIterator[Forwarder]:
     async with forwarding(database_url) as forwarder:
         yield forwarder
 
 
-async def suspended(house: Replica) -> tuple[Run, str]:
-    """A run at rest, and the name of its ticket; its slot is free again."""
-    run = await house.start("CALL asked {}")
+async def suspended_run(replica: Replica) -> tuple[Run, str]:
+    """A suspended run and the id of its ticket. Its slot is free again."""
+    run = await replica.start("CALL guarded {}")
     await run.finished()
 
-    async def at_rest() -> bool:
-        return house.worker.executing == 0
+    async def is_idle() -> bool:
+        return replica.worker.executing == 0
 
-    await eventually(at_rest)
+    await eventually(is_idle)
     [ticket] = await run.tickets()
-    return run, ticket.name
+    return run, ticket.id
 
 
-async def queued(house: Replica) -> int:
-    """Deliveries that nobody has worked off."""
-    count: int = await house.database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer")
+async def queued_deliveries(replica: Replica) -> int:
+    """Deliveries that are still queued."""
+    count: int = await replica.database.pool.fetchval("SELECT count(*) FROM pgq.pgqueuer")
     return count
 
 
@@ -84,131 +86,194 @@ def free_slots(worker: Worker) -> int:
     return reserved
 
 
-def claiming(run: Run) -> bytes:
-    """What only a claim sends: the run, and after it its owner to be."""
+def claim_bytes(run: Run) -> bytes:
+    """Bytes that only a claim sends: the id of the run, then that of its new owner."""
     return UUID(run.id).bytes + b"\0\0\0\x10" + UUID(run.replica.me).bytes
 
 
-async def goes_on_once(run: Run, probe: Probe) -> None:
-    """One more activation, which uses the answer and is the last."""
-    said = await run.finished(2)
-    assert said[-1]["termination"] == {"type": "natural_end"}
-    assert len(of_type(said, "run_start")) == 2
-    assert len(of_type(said, "tool_call_resumed")) == 1
+async def assert_resumed_once(run: Run, probe: Probe) -> None:
+    """One more activation, which applies the decision and finishes the run."""
+    emitted = await run.finished(2)
+    assert emitted[-1]["termination"] == {"type": "natural_end"}
+    assert len(of_type(emitted, "run_start")) == 2
+    assert len(of_type(emitted, "tool_call_resumed")) == 1
     assert len(probe.handed) == 1
 
 
-async def test_it_goes_on_without_a_delivery(database_url: str, asked: Probe) -> None:
-    async with a_house(database_url, asked) as house:
-        run, ticket = await suspended(house)
-        await house.take_nothing_new()
-        await run.decide(ticket, "approve")
-        assert await queued(house) == 0
-        await goes_on_once(run, asked)
-
-
-async def test_a_process_without_a_worker_leaves_it_to_the_others(
-    database_url: str, asked: Probe
+async def test_a_run_is_resumed_directly_without_a_delivery(
+    database_url: str, guarded: Probe
 ) -> None:
-    async with a_house(database_url, asked) as house:
-        run, ticket = await suspended(house)
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        await replica.take_nothing_new()
+        await run.decide(ticket, "approve")
+        assert await queued_deliveries(replica) == 0
+        await assert_resumed_once(run, guarded)
+
+
+async def test_a_process_without_a_worker_leaves_the_run_to_others(
+    database_url: str, guarded: Probe
+) -> None:
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
         answer = decision(ticket, "approve")
-        await decide_and_execute(house.ctx, None, ANN, run.id, [answer])
-        await goes_on_once(run, asked)
+        await execute_here(None, partial(decide, replica.ctx, ANN, run.id, [answer]))
+        await assert_resumed_once(run, guarded)
 
 
-async def test_a_process_without_a_free_slot_leaves_it_to_the_others(
-    database_url: str, asked: Probe
+async def test_a_process_without_a_free_slot_leaves_the_run_to_others(
+    database_url: str, guarded: Probe
 ) -> None:
     held = Probe(name="held", held=True)
-    async with a_house(database_url, asked, held, slots=1) as house:
-        run, ticket = await suspended(house)
-        busy = await house.start("CALL held {}")
+    async with replica_with_approval(database_url, guarded, held, slots=1) as replica:
+        run, ticket = await suspended_run(replica)
+        busy = await replica.start("CALL held {}")
         await held.was_reached()
         await run.decide(ticket, "approve")
-        assert await queued(house) == 1
-        async with a_house(database_url, asked, held) as other:
-            await goes_on_once(other.same(run), asked)
+        assert await queued_deliveries(replica) == 1
+        async with replica_with_approval(database_url, guarded, held) as other:
+            await assert_resumed_once(other.same(run), guarded)
         held.open.set()
         await busy.finished()
 
 
-async def test_a_process_that_dies_after_the_commit_is_made_up_for_by_the_sweeper(
-    database_url: str, asked: Probe
+async def test_a_decision_claims_its_run_in_the_same_commit(
+    database_url: str, guarded: Probe
 ) -> None:
-    async with a_house(database_url, asked) as first:
-        run, ticket = await suspended(first)
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        seen: list[str] = []
+
+        async def claim(connection: Connection, key: RunKey) -> ClaimedRun | None:
+            claimed = await replica.worker.claim_in(connection, key)
+            seen.append(await replica.database.pool.fetchval("SELECT status FROM runs"))
+            return claimed
+
+        assert replica.worker.slots.reserve()
+        answer = decision(ticket, "approve")
+        decided = await decide(replica.ctx, ANN, run.id, [answer], deliver=False, claim=claim)
+        assert seen == ["waiting"]
+        assert decided.to_claim is None
+        assert decided.claimed is not None
+        owned = await replica.database.pool.fetchrow("SELECT status, owner, attempt FROM runs")
+        assert owned is not None
+        assert tuple(owned) == ("running", replica.me, 2)
+        assert await queued_deliveries(replica) == 0
+        replica.worker.launch(decided.claimed)
+        await assert_resumed_once(run, guarded)
+
+
+async def test_a_decision_that_fails_after_its_claim_changes_nothing(
+    database_url: str, guarded: Probe
+) -> None:
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+
+        async def claim(connection: Connection, key: RunKey) -> ClaimedRun | None:
+            assert await replica.worker.claim_in(connection, key) is not None
+            raise LookupError
+
+        answer = decision(ticket, "approve")
+        with pytest.raises(LookupError):
+            await decide(replica.ctx, ANN, run.id, [answer], deliver=False, claim=claim)
+        record = await run.now()
+        assert (record.status, record.attempt) == (RunStatus.WAITING, 1)
+        await run.decide(ticket, "approve")
+        await assert_resumed_once(run, guarded)
+
+
+async def test_a_decision_whose_claim_gets_nothing_enqueues_a_delivery(
+    database_url: str, guarded: Probe
+) -> None:
+    async def claim(connection: Connection, key: RunKey) -> ClaimedRun | None:
+        return None
+
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        answer = decision(ticket, "approve")
+        decided = await decide(replica.ctx, ANN, run.id, [answer], deliver=False, claim=claim)
+        assert (decided.claimed, decided.to_claim) == (None, None)
+        await assert_resumed_once(run, guarded)
+
+
+async def test_the_sweeper_delivers_a_run_whose_process_died_after_the_decision(
+    database_url: str, guarded: Probe
+) -> None:
+    async with replica_with_approval(database_url, guarded) as first:
+        run, ticket = await suspended_run(first)
         await first.take_nothing_new()
         await decide(first.ctx, ANN, run.id, [decision(ticket, "approve")], deliver=False)
         await first.kill()
-    async with a_house(database_url, asked) as second:
+    async with replica_with_approval(database_url, guarded) as second:
         run = second.same(run)
         await run.until("run_start", 2)
-        await goes_on_once(run, asked)
+        await assert_resumed_once(run, guarded)
         assert (await run.now()).attempt == 2
 
 
-async def test_the_sweeper_gives_whoever_took_the_answer_its_time(
-    database_url: str, asked: Probe
+async def test_the_sweeper_waits_before_it_delivers_a_decided_run(
+    database_url: str, guarded: Probe
 ) -> None:
-    async with a_house(database_url, asked) as house:
-        run, ticket = await suspended(house)
-        await house.take_nothing_new()
-        await decide(house.ctx, ANN, run.id, [decision(ticket, "approve")], deliver=False)
-        patient, hasty = (
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        await replica.take_nothing_new()
+        await decide(replica.ctx, ANN, run.id, [decision(ticket, "approve")], deliver=False)
+        slow_sweeper, fast_sweeper = (
             Sweeper(
-                house.database,
-                house.registry,
+                replica.database,
+                replica.registry,
                 interval=interval,
-                heartbeat_timeout=PATIENCE,
-                outage_allowance=never_deaf(),
+                heartbeat_timeout=TIMEOUT_SECONDS,
+                outage_allowance=no_outages(),
             )
             for interval in (60.0, 0.0)
         )
-        assert (await patient.run_once(), await queued(house)) == (0, 0)
-        assert (await hasty.run_once(), await queued(house)) == (1, 1)
-        assert (await hasty.run_once(), await queued(house)) == (1, 1)
+        assert (await slow_sweeper.run_once(), await queued_deliveries(replica)) == (0, 0)
+        assert (await fast_sweeper.run_once(), await queued_deliveries(replica)) == (1, 1)
+        assert (await fast_sweeper.run_once(), await queued_deliveries(replica)) == (0, 1)
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["lost", "landed"])
-async def test_a_claim_that_the_database_does_not_answer_costs_no_answer_and_no_slot(
-    way: Forwarder, asked: Probe, arrives: bool
+async def test_a_claim_without_a_reply_loses_no_decision_and_no_slot(
+    forwarder: Forwarder, guarded: Probe, arrives: bool
 ) -> None:
-    async with a_house(way.url, asked) as house:
-        run, ticket = await suspended(house)
-        break_over = way.lose_reply_to if arrives else way.lose
-        break_over(claiming(run))
+    """A run that was lost before is claimed after the decision's commit."""
+    async with replica_with_approval(forwarder.url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        await replica.database.pool.execute("UPDATE runs SET losses = 1")
+        break_at = forwarder.lose_reply_to if arrives else forwarder.lose
+        break_at(claim_bytes(run))
         with capture_logs() as logs:
             decided = await run.decide(ticket, "approve")
         assert "run_not_claimed" in {entry["event"] for entry in logs}
-        assert way.cuts == 1
+        assert forwarder.cuts == 1
         assert not decided.results[0].is_duplicate
-        assert free_slots(house.worker) == 2
-        await goes_on_once(run, asked)
+        assert free_slots(replica.worker) == 2
+        await assert_resumed_once(run, guarded)
         assert (await run.now()).attempt == (3 if arrives else 2)
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["lost", "landed"])
-async def test_a_decision_that_the_database_does_not_answer_may_be_sent_again(
-    way: Forwarder, asked: Probe, arrives: bool
+async def test_a_decision_without_a_reply_from_the_database_may_be_sent_again(
+    forwarder: Forwarder, guarded: Probe, arrives: bool
 ) -> None:
-    async with a_house(way.url, asked) as house:
-        run, ticket = await suspended(house)
-        break_over = way.lose_reply_to if arrives else way.lose
-        break_over(DECIDING)
+    async with replica_with_approval(forwarder.url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        break_at = forwarder.lose_reply_to if arrives else forwarder.lose
+        break_at(DECIDING)
         with pytest.raises(DATABASE_UNAVAILABLE):
             await run.decide(ticket, "approve")
-        assert way.cuts == 1
-        assert free_slots(house.worker) == 2
+        assert forwarder.cuts == 1
+        assert free_slots(replica.worker) == 2
         again = await run.decide(ticket, "approve")
         assert again.results[0].is_duplicate is arrives
-        await goes_on_once(run, asked)
+        await assert_resumed_once(run, guarded)
 
 
-async def test_a_batch_that_is_refused_costs_no_slot(database_url: str, asked: Probe) -> None:
+async def test_a_refused_batch_frees_its_slot(database_url: str, guarded: Probe) -> None:
     held = Probe(name="held", held=True)
-    async with a_house(database_url, asked, held) as house:
-        run, ticket = await suspended(house)
+    async with replica_with_approval(database_url, guarded, held) as replica:
+        run, ticket = await suspended_run(replica)
         with pytest.raises(NotFound):
             await run.decide("nothing", "approve")
         with pytest.raises(Invalid):
@@ -217,26 +282,29 @@ async def test_a_batch_that_is_refused_costs_no_slot(database_url: str, asked: P
         assert (await run.now()).status is RunStatus.WAITING
 
         await run.decide(ticket, "approve")
-        await goes_on_once(run, asked)
+        await assert_resumed_once(run, guarded)
         await run.decide(ticket, "approve")
         with pytest.raises(Conflict):
             await run.decide(ticket, "reject")
 
-        both = [await house.start("CALL held {}") for _ in range(2)]
+        both = [await replica.start("CALL held {}") for _ in range(2)]
         for busy in both:
             await busy.until("inference_complete")
-        assert house.worker.executing == 2
+        assert replica.worker.executing == 2
         held.open.set()
         for busy in both:
             await busy.finished()
 
 
-async def test_a_run_that_somebody_else_has_claimed_costs_no_slot(
-    database_url: str, asked: Probe
+async def test_a_run_that_another_worker_has_claimed_frees_the_slot(
+    database_url: str, guarded: Probe
 ) -> None:
-    held = Probe(name="asked", held=True)
-    async with a_house(database_url, held) as house, a_house(database_url, held) as other:
-        run, ticket = await suspended(house)
+    held = Probe(name="guarded", held=True)
+    async with (
+        replica_with_approval(database_url, held) as replica,
+        replica_with_approval(database_url, held) as other,
+    ):
+        run, ticket = await suspended_run(replica)
         await run.decide(ticket, "approve")
         await held.was_reached()
         record = run.record
@@ -245,4 +313,4 @@ async def test_a_run_that_somebody_else_has_claimed_costs_no_slot(
         assert not await other.worker.claim_and_launch(key, None)
         assert free_slots(other.worker) == 2
         held.open.set()
-        await goes_on_once(run, held)
+        await assert_resumed_once(run, held)

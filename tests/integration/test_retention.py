@@ -1,4 +1,4 @@
-"""Retention: what is old takes less room, is done once by whoever comes first, and misleads no reader."""
+"""Retention: old events are merged or deleted, once across replicas, and readers never miss the gap."""
 
 import asyncio
 import json
@@ -39,49 +39,49 @@ from app.storage.postgres.database import Database, RawPool
 from app.storage.retention import FinishedRun
 from app.storage.tickets import feed
 from app.workers.periodic.retention import Retention, RetentionAges
-from tests.support.following import come_to_rest
-from tests.support.old_runs import LONG, age, end, old_run, speak
+from tests.support.emitters import TIMEOUT_SECONDS, writing
+from tests.support.following import suspend_run
+from tests.support.old_runs import LONG, age, emit_events, end, old_run
 from tests.support.stored_runs import TENANT, admit, die, running, suspended, ticket_of, worker
-from tests.support.voices import PATIENCE, writing
 
 pytestmark = pytest.mark.anyio
 
 WORDS = ["It ", "is ", 'a "fine" ', "day.\n", "Ö"]
-SAID: list[AgentEvent] = [
+TEXT: list[AgentEvent] = [
     StepStart(new_id()),
     *map(ReasoningDelta, ("Well", "…")),
     *map(TextDelta, WORDS),
     ToolCallStart("one", "look"),
     *(ToolCallDelta("one", piece) for piece in ('{"at":', '"it"', "}")),
-    ToolCallDone("one", new_id(), {"status": "success"}, "succeeded"),
+    ToolCallDone("one", new_id(), {"status": "done", "outcome": "succeeded"}),
     StepEnd(),
 ]
 SAVED = 1 + 4 + 2
-"""Rows that joining these saves: each message becomes one."""
+"""The rows that a merge of these events removes: each message becomes one delta."""
 KEEPS_EVERYTHING = RetentionAges()
 
 
-def keeper(database: Database, ages: RetentionAges = KEEPS_EVERYTHING) -> Retention:
-    return Retention(database, ages, interval=PATIENCE)
+def retention_job(database: Database, ages: RetentionAges = KEEPS_EVERYTHING) -> Retention:
+    return Retention(database, ages, interval=TIMEOUT_SECONDS)
 
 
-def thread_of(run: NewRun) -> StreamScope:
+def thread_scope(run: NewRun) -> StreamScope:
     return StreamScope(run.tenant, run.thread_id)
 
 
-def alone(run: NewRun) -> StreamScope:
+def run_scope(run: NewRun) -> StreamScope:
     return StreamScope(run.tenant, run.thread_id, run.id)
 
 
-async def heard(database: Database, scope: StreamScope, after: int = 0) -> list[JsonObject]:
-    frames, _ = await read_page(database.pool, scope, after, 500)
+async def events_in(database: Database, scope: StreamScope, after: int = 0) -> list[JsonObject]:
+    frames, _, _ = await read_page(database.pool, scope, after, 500)
     return [json.loads(frame.json) for frame in frames]
 
 
-def texts(said: list[JsonObject]) -> dict[str, str]:
-    """All that was said piece by piece, put together as a client does."""
+def texts(emitted: list[JsonObject]) -> dict[str, str]:
+    """The joined deltas of each event type, as a client joins them."""
     whole: dict[str, str] = {}
-    for event in said:
+    for event in emitted:
         piece = event.get("delta", event.get("args_delta"))
         if piece is not None:
             whole[event["event_type"]] = whole.get(event["event_type"], "") + piece
@@ -105,17 +105,17 @@ async def count(pool: RawPool, table: str) -> int:
 
 
 async def test_each_message_of_an_old_run_becomes_one_delta(database: Database) -> None:
-    run = await old_run(database.pool, SAID)
-    before = await heard(database, thread_of(run))
-    rows = await keeper(database).run_once()
-    after = await heard(database, thread_of(run))
+    run = await old_run(database.pool, TEXT)
+    before = await events_in(database, thread_scope(run))
+    rows = await retention_job(database).run_once()
+    after = await events_in(database, thread_scope(run))
     assert rows["merge_deltas"] == SAVED == len(before) - len(after)
     assert texts(after) == texts(before)
     as_before = {event["seq"]: event for event in before}
     for event in after:
         was = as_before[event["seq"]]
         assert event == was or event["event_type"].endswith("_delta")
-    assert await last_cursor(database.pool, thread_of(run)) == len(before)
+    assert await last_cursor(database.pool, thread_scope(run)) == len(before)
     stretches = [event["seq"] for event in after]
     first = await database.pool.fetch(
         "SELECT coalesce(from_seq, seq) AS at FROM events ORDER BY seq"
@@ -123,16 +123,18 @@ async def test_each_message_of_an_old_run_becomes_one_delta(database: Database) 
     assert [row["at"] for row in first] == [1, *(seq + 1 for seq in stretches[:-1])]
 
 
-async def test_a_cursor_inside_what_was_merged_is_sent_to_the_snapshot(database: Database) -> None:
-    run = await old_run(database.pool, SAID)
-    before = await heard(database, thread_of(run))
-    await keeper(database).run_once()
+async def test_a_cursor_inside_merged_events_is_referred_to_the_snapshot(
+    database: Database,
+) -> None:
+    run = await old_run(database.pool, TEXT)
+    before = await events_in(database, thread_scope(run))
+    await retention_job(database).run_once()
     merged = {event["seq"] for event in before} - {
-        event["seq"] for event in await heard(database, thread_of(run))
+        event["seq"] for event in await events_in(database, thread_scope(run))
     }
     assert len(merged) == SAVED
     for event in before:
-        for scope in (thread_of(run), alone(run)):
+        for scope in (thread_scope(run), run_scope(run)):
             if event["seq"] in merged:
                 facts = await refused(database, scope, event["seq"])
                 assert facts["oldest_available"] > event["seq"]
@@ -142,51 +144,55 @@ async def test_a_cursor_inside_what_was_merged_is_sent_to_the_snapshot(database:
                 assert await check_cursor(database.pool, scope, event["seq"], "/snapshot") == (
                     event is not before[-1]
                 )
-                rest = await heard(database, scope, event["seq"])
-                assert texts([*seen, *rest]) == texts(before)
+                later = await events_in(database, scope, event["seq"])
+                assert texts([*seen, *later]) == texts(before)
 
 
-async def test_a_reader_that_is_overtaken_by_the_merging_is_cut(database: Database) -> None:
+async def test_a_reader_whose_events_are_merged_meanwhile_is_disconnected(
+    database: Database,
+) -> None:
     run = await old_run(database.pool, [TextDelta("x")] * 700)
-    follower = follow(database.pool, Hub(), thread_of(run), after=0, heartbeat=PATIENCE)
+    follower = follow(database.pool, Hub(), thread_scope(run), after=0, heartbeat=TIMEOUT_SECONDS)
     frames = follower.frames()
     first = await anext(frames)
     assert first is not None
     assert first[-1].seq == 500
-    await keeper(database).run_once()
+    await retention_job(database).run_once()
     with pytest.raises(Gone):
         await anext(frames)
     await frames.aclose()
     follower.close()
 
 
-async def test_runs_that_are_young_or_not_done_stay_as_they_are(database: Database) -> None:
+async def test_deltas_of_recent_or_unfinished_runs_are_not_merged(database: Database) -> None:
     young, at_work = await running(database.pool), await running(database.pool)
     for run in (young, at_work):
-        await speak(database.pool, run, *SAID)
+        await emit_events(database.pool, run, *TEXT)
     await end(database.pool, young)
-    async with writing(database) as voices:
+    async with writing(database) as emitters:
         waiting = await running(database.pool)
-        await speak(database.pool, waiting, *SAID)
-        await come_to_rest(voices, waiting, suspended(), ticket_of(waiting))
-    assert (await keeper(database).run_once())["merge_deltas"] == 0
+        await emit_events(database.pool, waiting, *TEXT)
+        await suspend_run(emitters, waiting, suspended(), ticket_of(waiting))
+    assert (await retention_job(database).run_once())["merge_deltas"] == 0
     await age(database.pool, young, timedelta(hours=2))
-    assert (await keeper(database).run_once())["merge_deltas"] == SAVED
+    assert (await retention_job(database).run_once())["merge_deltas"] == SAVED
 
 
-async def test_what_others_say_between_the_pieces_keeps_its_place(database: Database) -> None:
+async def test_events_of_other_runs_between_merged_deltas_keep_their_position(
+    database: Database,
+) -> None:
     run = await running(database.pool)
-    await speak(database.pool, run, TextDelta("a"), TextDelta("b"))
-    async with writing(database) as voices, voices.outgoing.transaction() as transaction:
+    await emit_events(database.pool, run, TextDelta("a"), TextDelta("b"))
+    async with writing(database) as emitters, emitters.outgoing.transaction() as transaction:
         queued = RunId(new_id())
         transaction.emit(run.tenant, run.thread_id, queued, InferenceComplete("m", 1))
-    await speak(database.pool, run, TextDelta("c"), TextDelta("d"))
+    await emit_events(database.pool, run, TextDelta("c"), TextDelta("d"))
     await end(database.pool, run)
     await age(database.pool, run)
-    await keeper(database).run_once()
-    said = await heard(database, thread_of(run))
-    assert [event.get("delta") for event in said] == [None, "ab", None, "cd", None]
-    assert [event["seq"] for event in said] == [1, 3, 4, 6, 7]
+    await retention_job(database).run_once()
+    emitted = await events_in(database, thread_scope(run))
+    assert [event.get("delta") for event in emitted] == [None, "ab", None, "cd", None]
+    assert [event["seq"] for event in emitted] == [1, 3, 4, 6, 7]
 
 
 async def test_a_very_long_run_is_merged_page_by_page(
@@ -194,64 +200,66 @@ async def test_a_very_long_run_is_merged_page_by_page(
 ) -> None:
     monkeypatch.setattr(retention, "DELTAS_PER_BATCH", 10)
     run = await old_run(database.pool, [TextDelta(str(n)) for n in range(95)])
-    before = await heard(database, thread_of(run))
-    assert (await keeper(database).run_once())["merge_deltas"] == 85
-    assert texts(await heard(database, thread_of(run))) == texts(before)
+    before = await events_in(database, thread_scope(run))
+    assert (await retention_job(database).run_once())["merge_deltas"] == 85
+    assert texts(await events_in(database, thread_scope(run))) == texts(before)
 
 
-async def test_what_is_old_of_one_tenant_changes_nothing_of_another_with_the_same_ids(
+async def test_merging_for_one_tenant_does_not_change_another_with_the_same_ids(
     database: Database,
 ) -> None:
     pool = database.pool
-    ours = await old_run(pool, SAID)
+    ours = await old_run(pool, TEXT)
     theirs = replace(ours, tenant=Tenant("globex"))
     assert await admit(pool, theirs, await worker(pool)) is not None
-    await speak(pool, theirs, *SAID)
-    before = await heard(database, thread_of(theirs))
-    rows = await keeper(database, RetentionAges(events=60.0)).run_once()
+    await emit_events(pool, theirs, *TEXT)
+    before = await events_in(database, thread_scope(theirs))
+    rows = await retention_job(database, RetentionAges(events=60.0)).run_once()
     assert rows["merge_deltas"] == SAVED
-    assert await heard(database, thread_of(theirs)) == before
-    assert await check_cursor(pool, thread_of(theirs), 0, "/snapshot")
+    assert await events_in(database, thread_scope(theirs)) == before
+    assert await check_cursor(pool, thread_scope(theirs), 0, "/snapshot")
     await end(pool, theirs)
-    # The same moment as well: whoever goes along must not take one for the other.
+    # The end times are equal too, so the cursor must distinguish the tenants.
     await pool.execute("UPDATE runs SET finished_at = (SELECT min(finished_at) FROM runs)")
-    assert (await keeper(database, RetentionAges(events=60.0)).run_once())["merge_deltas"] == SAVED
+    assert (await retention_job(database, RetentionAges(events=60.0)).run_once())[
+        "merge_deltas"
+    ] == SAVED
 
 
-# --- many keepers, and ones that die --------------------------------------------------------------
+# --- concurrent and dying jobs --------------------------------------------------------------------
 
 
-async def test_of_four_at_once_each_row_is_seen_to_once_and_no_run_waits(
+async def test_four_concurrent_jobs_process_each_row_once_and_block_no_run(
     database: Database,
 ) -> None:
-    runs = [await old_run(database.pool, SAID) for _ in range(60)]
+    runs = [await old_run(database.pool, TEXT) for _ in range(60)]
     at_work = await running(database.pool)
-    keepers = [keeper(database, RetentionAges(events=60.0)) for _ in range(4)]
+    retention_jobs = [retention_job(database, RetentionAges(events=60.0)) for _ in range(4)]
 
-    async def go_on() -> int:
-        said = 0
-        while not all(one.done() for one in keeping):
-            await speak(database.pool, at_work, TextDelta("still here"))
-            said += 1
-        return said
+    async def emit_until_done() -> int:
+        emitted = 0
+        while not all(one.done() for one in running_jobs):
+            await emit_events(database.pool, at_work, TextDelta("still here"))
+            emitted += 1
+        return emitted
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-        keeping = [tasks.create_task(one.run_once()) for one in keepers]
-        said = await tasks.create_task(go_on())
-    # Who finds another one at a duty leaves it alone; what is left is done the next time.
-    done = [one.result() for one in keeping] + [await keepers[0].run_once()]
-    events = len(SAID) + 2
+    async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as tasks:
+        running_jobs = [tasks.create_task(one.run_once()) for one in retention_jobs]
+        emitted = await tasks.create_task(emit_until_done())
+    # A job that another replica holds is skipped; the remaining rows are processed next time.
+    done = [one.result() for one in running_jobs] + [await retention_jobs[0].run_once()]
+    events = len(TEXT) + 2
     assert sum(rows["merge_deltas"] for rows in done) <= SAVED * len(runs)
     removed = sum(rows["merge_deltas"] + rows["prune_events"] for rows in done)
-    assert removed == len(runs) * (events - 2), "the last word of each, and what its call came to"
-    assert await count(database.pool, "events") == 2 * len(runs) + said + 1
+    assert removed == len(runs) * (events - 2), "one delta and one call event remain of each run"
+    assert await count(database.pool, "events") == 2 * len(runs) + emitted + 1
 
 
-async def test_whoever_dies_over_it_leaves_nothing_half_done(database: Database) -> None:
-    runs = [await old_run(database.pool, SAID) for _ in range(30)]
-    before = [await heard(database, thread_of(run)) for run in runs]
+async def test_a_job_that_dies_leaves_no_partial_changes(database: Database) -> None:
+    runs = [await old_run(database.pool, TEXT) for _ in range(30)]
+    before = [await events_in(database, thread_scope(run)) for run in runs]
 
-    async def die_over_the(number: int) -> None:
+    async def merge_and_fail(number: int) -> None:
         async with database.transaction() as connection:
             found = await retention.next_finished(
                 connection, "merge_deltas", older_than=60, limit=number
@@ -262,18 +270,18 @@ async def test_whoever_dies_over_it_leaves_nothing_half_done(database: Database)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await die_over_the(15)
-    assert [await heard(database, thread_of(run)) for run in runs] == before
-    assert (await keeper(database).run_once())["merge_deltas"] == SAVED * len(runs)
-    assert (await keeper(database).run_once())["merge_deltas"] == 0
+        await merge_and_fail(15)
+    assert [await events_in(database, thread_scope(run)) for run in runs] == before
+    assert (await retention_job(database).run_once())["merge_deltas"] == SAVED * len(runs)
+    assert (await retention_job(database).run_once())["merge_deltas"] == 0
 
 
-async def test_a_keeper_that_is_stopped_goes_no_further(database: Database) -> None:
-    await old_run(database.pool, SAID)
-    stopped = keeper(database)
+async def test_a_stopped_job_does_no_further_work(database: Database) -> None:
+    await old_run(database.pool, TEXT)
+    stopped = retention_job(database)
     stopped.stop()
     assert not any((await stopped.run_once()).values())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await stopped.run()
 
 
@@ -282,73 +290,75 @@ async def test_a_keeper_that_is_stopped_goes_no_further(database: Database) -> N
 
 @pytest.fixture
 async def pruned(database: Database) -> tuple[NewRun, NewRun]:
-    """A thread with an old run whose events are gone, and a young one behind it."""
-    old = await old_run(database.pool, SAID)
-    young = await old_run(database.pool, SAID, thread_id=old.thread_id)
+    """A thread with an old run whose events are deleted, and a recent run after it."""
+    old = await old_run(database.pool, TEXT)
+    young = await old_run(database.pool, TEXT, thread_id=old.thread_id)
     await age(database.pool, young, -LONG)
-    rows = await keeper(database, RetentionAges(events=86_400.0)).run_once()
+    rows = await retention_job(database, RetentionAges(events=86_400.0)).run_once()
     assert rows["prune_events"] > 0
     return old, young
 
 
-async def test_what_is_kept_of_a_run_is_its_end_and_what_the_audit_tells(
+async def test_pruning_keeps_the_end_of_a_run_and_its_audited_events(
     database: Database, pruned: tuple[NewRun, NewRun]
 ) -> None:
     old, young = pruned
-    kept = [event["event_type"] for event in await heard(database, alone(old))]
-    assert kept == ["tool_call_done", "run_finish"]
-    assert len(await heard(database, alone(young))) == len(SAID) + 2
+    stored_one = [event["event_type"] for event in await events_in(database, run_scope(old))]
+    assert stored_one == ["tool_call_done", "run_finish"]
+    assert len(await events_in(database, run_scope(young))) == len(TEXT) + 2
 
 
-async def test_a_thread_is_followed_from_where_it_is_whole(
+async def test_a_thread_is_followed_from_the_first_cursor_without_a_gap(
     database: Database, pruned: tuple[NewRun, NewRun]
 ) -> None:
     old, young = pruned
-    last_of_old = len(SAID) + 2
-    start = await first_cursor(database.pool, thread_of(old))
+    last_of_old = len(TEXT) + 2
+    start = await first_cursor(database.pool, thread_scope(old))
     assert start == last_of_old - 1
-    assert await check_cursor(database.pool, thread_of(old), start, "/snapshot")
+    assert await check_cursor(database.pool, thread_scope(old), start, "/snapshot")
     for cursor in (0, 1, start - 1):
-        facts = await refused(database, thread_of(old), cursor)
+        facts = await refused(database, thread_scope(old), cursor)
         assert facts["oldest_available"] == last_of_old
     for cursor in (0, last_of_old - 2, last_of_old, last_of_old + 3):
-        assert await check_cursor(database.pool, alone(young), cursor, "/snapshot")
+        assert await check_cursor(database.pool, run_scope(young), cursor, "/snapshot")
 
 
-async def test_a_run_whose_events_are_gone_says_so_but_not_to_who_has_seen_its_end(
+async def test_a_pruned_run_refuses_a_cursor_unless_it_is_at_the_end_of_the_run(
     database: Database, pruned: tuple[NewRun, NewRun]
 ) -> None:
     old, _ = pruned
-    for cursor in (0, 5, len(SAID)):
-        facts = await refused(database, alone(old), cursor)
-        assert facts["oldest_available"] == 2 * (len(SAID) + 2) + 1
-    assert not await check_cursor(database.pool, alone(old), len(SAID) + 2, "/snapshot")
+    for cursor in (0, 5, len(TEXT)):
+        facts = await refused(database, run_scope(old), cursor)
+        assert facts["oldest_available"] == 2 * (len(TEXT) + 2) + 1
+    assert not await check_cursor(database.pool, run_scope(old), len(TEXT) + 2, "/snapshot")
 
 
-async def test_numbers_go_on_behind_what_was_removed(
+async def test_event_numbers_continue_after_pruned_events(
     database: Database, pruned: tuple[NewRun, NewRun]
 ) -> None:
     old, _ = pruned
-    before = await last_cursor(database.pool, thread_of(old))
+    before = await last_cursor(database.pool, thread_scope(old))
     await old_run(database.pool, [], thread_id=old.thread_id)
-    said = await heard(database, thread_of(old), before)
-    assert [event["seq"] for event in said] == [before + 1, before + 2]
+    emitted = await events_in(database, thread_scope(old), before)
+    assert [event["seq"] for event in emitted] == [before + 1, before + 2]
 
 
-# --- the rest -------------------------------------------------------------------------------------
+# --- other jobs -----------------------------------------------------------------------------------
 
 
-async def test_notices_go_and_the_inbox_says_how_far_back_it_goes(database: Database) -> None:
-    async with writing(database) as voices:
+async def test_old_notices_are_deleted_and_the_feed_names_its_oldest_cursor(
+    database: Database,
+) -> None:
+    async with writing(database) as emitters:
         for _ in range(3):
             run = await running(database.pool)
-            await come_to_rest(voices, run, suspended(), ticket_of(run))
+            await suspend_run(emitters, run, suspended(), ticket_of(run))
     found = await feed.read_after(database, TENANT, 0, TicketFilter(), 10)
     assert [notice.number for notice in found.notices] == [1, 2, 3]
     await database.pool.execute(
         "UPDATE ticket_feed SET at = at - $1::interval WHERE number < 3", LONG
     )
-    assert (await keeper(database).run_once())["forget_notices"] == 2
+    assert (await retention_job(database).run_once())["delete_notices"] == 2
     assert await beginning_of_inbox(database, TENANT, now=False) == 2
     assert await beginning_of_inbox(database, TENANT, now=True) == 3
     assert await check_inbox_cursor(database, TENANT, 2) == 2
@@ -359,25 +369,25 @@ async def test_notices_go_and_the_inbox_says_how_far_back_it_goes(database: Data
     assert await count(database.pool, "tickets") == 3
 
 
-async def test_notices_that_nobody_ever_read_go_as_well_and_a_cursor_knows(
+async def test_unread_old_notices_are_deleted_too_and_stale_cursors_are_refused(
     database: Database,
 ) -> None:
-    async with writing(database) as voices:
+    async with writing(database) as emitters:
         for _ in range(3):
             run = await running(database.pool)
-            await come_to_rest(voices, run, suspended(), ticket_of(run))
+            await suspend_run(emitters, run, suspended(), ticket_of(run))
     await database.pool.execute("UPDATE ticket_feed SET at = at - $1::interval", LONG)
-    assert (await keeper(database).run_once())["forget_notices"] == 3
+    assert (await retention_job(database).run_once())["delete_notices"] == 3
     assert await count(database.pool, "ticket_feed") == 0
     with pytest.raises(Gone):
         await check_inbox_cursor(database, TENANT, 0)
     assert await check_inbox_cursor(database, TENANT, 3) == 3
 
 
-async def test_a_duty_that_breaks_stops_neither_the_others_nor_the_next_time(
+async def test_a_failing_job_stops_neither_the_others_nor_its_next_run(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = await old_run(database.pool, SAID)
+    run = await old_run(database.pool, TEXT)
     await database.pool.execute(
         "UPDATE events SET body = 'spoilt' WHERE event_type = 'text_delta' AND seq = 5"
     )
@@ -386,21 +396,23 @@ async def test_a_duty_that_breaks_stops_neither_the_others_nor_the_next_time(
         " VALUES (now() - $1::interval, 1, 'successful', 0, 'run')",
         LONG,
     )
-    rows = await keeper(database).run_once()
+    rows = await retention_job(database).run_once()
     assert "merge_deltas" not in rows
-    assert rows["forget_queue_log"] == 1
+    assert rows["delete_queue_log"] == 1
     assert "retention_job_failed" in capsys.readouterr().out
     await database.pool.execute("UPDATE events SET body = $1 WHERE seq = 5", '{"delta":"mended"}')
-    assert (await keeper(database).run_once())["merge_deltas"] == SAVED
-    assert "mended" in texts(await heard(database, thread_of(run)))["text_delta"]
+    assert (await retention_job(database).run_once())["merge_deltas"] == SAVED
+    assert "mended" in texts(await events_in(database, thread_scope(run)))["text_delta"]
 
 
-async def test_the_dead_and_the_queues_memory_go_by_their_age(database: Database) -> None:
+async def test_old_rows_of_dead_workers_and_of_the_queue_log_are_deleted(
+    database: Database,
+) -> None:
     pool = database.pool
-    dead, alive = await worker(pool), await worker(pool)
-    await die(pool, dead)
+    dead_worker, living_worker = await worker(pool), await worker(pool)
+    await die(pool, dead_worker)
     await pool.execute(
-        "UPDATE workers SET heartbeat_at = now() - $2::interval WHERE id = $1", dead, LONG
+        "UPDATE workers SET heartbeat_at = now() - $2::interval WHERE id = $1", dead_worker, LONG
     )
     for days in (1, 40):
         await pool.execute(
@@ -413,14 +425,14 @@ async def test_the_dead_and_the_queues_memory_go_by_their_age(database: Database
             " VALUES (now() - $1::interval, 1, 0, 'successful', 'run')",
             timedelta(days=days),
         )
-    rows = await keeper(database).run_once()
-    assert (rows["forget_workers"], rows["forget_queue_log"]) == (1, 2)
+    rows = await retention_job(database).run_once()
+    assert (rows["delete_workers"], rows["delete_queue_log"]) == (1, 2)
     assert await count(pool, "pgq.pgqueuer_log") == 1
     assert await count(pool, "pgq.pgqueuer_statistics") == 1
-    assert await pool.fetchval("SELECT id::text FROM workers") == alive
+    assert await pool.fetchval("SELECT id::text FROM workers") == living_worker
 
 
-async def test_what_was_said_to_a_run_on_its_way_goes_with_its_age(database: Database) -> None:
+async def test_old_inputs_of_finished_runs_are_deleted(database: Database) -> None:
     pool = database.pool
     old, young = await old_run(pool, []), await running(pool)
     for run in (old, young):
@@ -435,11 +447,11 @@ async def test_what_was_said_to_a_run_on_its_way_goes_with_its_age(database: Dat
                 status,
                 place,
             )
-    assert (await keeper(database).run_once())["forget_inputs"] == 2
+    assert (await retention_job(database).run_once())["delete_inputs"] == 2
     assert await count(pool, "inputs") == 4
 
 
-async def test_tasks_stay_unless_somebody_wants_them_gone(database: Database) -> None:
+async def test_tasks_are_deleted_only_if_their_age_is_configured(database: Database) -> None:
     pool = database.pool
     run = await old_run(pool, [])
     await pool.execute(
@@ -450,15 +462,19 @@ async def test_tasks_stay_unless_somebody_wants_them_gone(database: Database) ->
         run.id,
         run.thread_id,
     )
-    assert "forget_tasks" not in await keeper(database).run_once()
-    assert (await keeper(database, RetentionAges(tasks=60.0)).run_once())["forget_tasks"] == 1
+    assert "delete_tasks" not in await retention_job(database).run_once()
+    assert (await retention_job(database, RetentionAges(tasks=60.0)).run_once())[
+        "delete_tasks"
+    ] == 1
 
 
-async def test_a_run_without_an_end_in_the_log_is_bounded_by_it(database: Database) -> None:
+async def test_the_event_range_of_a_run_without_a_finish_event_ends_at_its_last_event(
+    database: Database,
+) -> None:
     run = await old_run(database.pool, [TextDelta("a"), TextDelta("b")])
     await database.pool.execute("DELETE FROM events WHERE event_type = 'run_finish'")
     async with database.transaction() as connection:
-        [found] = await retention.next_finished(connection, "a duty", older_than=60, limit=5)
+        [found] = await retention.next_finished(connection, "a job", older_than=60, limit=5)
     assert isinstance(found, FinishedRun)
     assert (found.id, found.events_from, found.events_to) == (run.id, 1, 4)
-    assert (await keeper(database).run_once())["merge_deltas"] == 1
+    assert (await retention_job(database).run_once())["merge_deltas"] == 1

@@ -1,4 +1,4 @@
-"""Secrets of the installation: made once, however many processes ask at the same moment."""
+"""Secrets of the installation: created once, although several processes request them concurrently."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from app.storage.server_secrets import stream_token_secret
 pytestmark = pytest.mark.anyio
 
 
-async def test_processes_that_ask_at_once_get_the_same_secret(database_url: str) -> None:
+async def test_concurrent_processes_get_the_same_secret(database_url: str) -> None:
     replicas = [await Database.open(database_url, DatabaseOptions()) for _ in range(3)]
     try:
         found = await asyncio.gather(

@@ -1,7 +1,8 @@
 """Databases of the versions before the baseline are migrated with all their rows.
 
 `databases/at_0015.sql` and `at_0020.sql` were made by these versions: their migrations made the schema, and
-their code wrote the rows. Revision 0021 only added an index.
+their code wrote the rows. Revision 0021 only added an index. `at_first_week.sql` is of the version before the two
+baselines became one; a database of the first baseline lacks the two tables that this version added.
 """
 
 import json
@@ -15,7 +16,7 @@ import pytest
 from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.errors import DatabaseUnusable
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.storage import migrations, server_secrets
+from app.storage import migrations, schema_revision, server_secrets
 from app.storage.children import background_tasks
 from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
@@ -32,13 +33,22 @@ Rows: TypeAlias = dict[str, list[dict[str, Any]]]
 
 DATABASES = Path(__file__).with_name("databases")
 RENAMED_TABLES = {"failed_errands": "failed_followups"}
-RENAMED_COLUMNS = {"duty": "job"}
+RENAMED_COLUMNS = {
+    "answer": "response_status",
+    "duty": "job",
+    "kept": "unreported_outcome",
+    "ran_with": "edited_arguments",
+    "run_with": "edited_arguments",
+}
 RENAMED_VALUES = {
     "errand": "followup",
+    "forget_child": "delete_child",
+    "forget_inputs": "delete_inputs",
+    "forget_tasks": "delete_tasks",
     "pass_on_messages": "forward_messages",
     "tell_parent": "report_to_parent",
 }
-NOT_KEPT = ("alembic_version", "blobs")
+NOT_KEPT = ("alembic_version", "blobs", "schema_revisions")
 
 
 AT_0021 = """
@@ -48,10 +58,25 @@ UPDATE alembic_version SET version_num = '0021';
 """
 
 
-@pytest.fixture(
-    params=[("at_0015.sql", ""), ("at_0020.sql", ""), ("at_0020.sql", AT_0021)],
-    ids=["0015", "0020", "0021"],
-)
+AT_THE_FIRST_BASELINE = """
+DROP TABLE child_tickets;
+DROP TABLE schema_revisions;
+UPDATE alembic_version SET version_num = '0001_baseline';
+"""
+
+
+WITH_OLD_NAMES = [
+    pytest.param(("at_0015.sql", ""), id="0015"),
+    pytest.param(("at_0020.sql", ""), id="0020"),
+    pytest.param(("at_0020.sql", AT_0021), id="0021"),
+]
+WITH_NEW_NAMES = [
+    pytest.param(("at_first_week.sql", AT_THE_FIRST_BASELINE), id="first baseline"),
+    pytest.param(("at_first_week.sql", ""), id="first week"),
+]
+
+
+@pytest.fixture(params=[*WITH_OLD_NAMES, *WITH_NEW_NAMES])
 async def old_url(request: pytest.FixtureRequest, postgres: Databases) -> AsyncIterator[str]:
     """A database that was made and used by a version before the baseline."""
     async with postgres.fresh("template0") as url:
@@ -63,7 +88,7 @@ async def old_url(request: pytest.FixtureRequest, postgres: Databases) -> AsyncI
 
 
 async def rows_of(url: str) -> Rows:
-    """Every row of every table, by the name of the table. The payloads of jobs are left out."""
+    """Every row of every table, by the name of the table, without the payloads of jobs."""
     connection = await asyncpg.connect(url)
     try:
         tables = await connection.fetch(
@@ -85,10 +110,12 @@ async def rows_of(url: str) -> Rows:
 
 
 def as_migrated(table: str, row: dict[str, Any]) -> dict[str, Any]:
-    """An old row as the baseline has it."""
+    """An old row with the names and values of the baseline."""
     renamed = {RENAMED_COLUMNS.get(column, column): value for column, value in row.items()}
     if table.startswith("pgqueuer"):
         renamed["entrypoint"] = RENAMED_VALUES.get(renamed["entrypoint"], renamed["entrypoint"])
+    if table == "retention":
+        renamed["job"] = RENAMED_VALUES.get(renamed["job"], renamed["job"])
     if table == "failed_followups":
         renamed["name"] = RENAMED_VALUES.get(renamed["name"], renamed["name"])
     return renamed
@@ -119,7 +146,7 @@ async def test_the_rows_are_read_by_this_version(old_url: str) -> None:
     await migrations.upgrade(old_url)
     database = await Database.open(old_url, DatabaseOptions())
     try:
-        await migrations.require_usable(database.pool)
+        await schema_revision.require_usable(database.pool)
         async with database.reading() as connection:
             for row in before["runs"]:
                 tenant, run_id = Tenant(row["tenant"]), RunId(row["id"])
@@ -139,6 +166,7 @@ async def test_the_rows_are_read_by_this_version(old_url: str) -> None:
         await database.close()
 
 
+@pytest.mark.parametrize("old_url", WITH_OLD_NAMES, indirect=True)
 async def test_queued_follow_ups_have_their_new_names(old_url: str) -> None:
     await migrations.upgrade(old_url)
     connection = await asyncpg.connect(old_url)
@@ -155,18 +183,46 @@ async def test_queued_follow_ups_have_their_new_names(old_url: str) -> None:
     assert not [key for key in keys if key.startswith(tuple(RENAMED_VALUES))]
 
 
+@pytest.mark.parametrize("old_url", WITH_OLD_NAMES, indirect=True)
+async def test_keys_of_stored_json_have_their_new_names(old_url: str) -> None:
+    connection = await asyncpg.connect(old_url)
+    remote = {"version": 1, "told": 7, "turn": None}
+    state = {"revision": 2, "extensions": {"__runtime_remote_backend": remote}}
+    evidence = {"idempotency_key": "key", "ran_with": {"amount": 5}}
+    run = await connection.fetchval("SELECT id FROM runs LIMIT 1")
+    ticket = await connection.fetchval("SELECT id FROM tickets LIMIT 1")
+    await connection.execute("UPDATE runs SET state = $1 WHERE id = $2", json.dumps(state), run)
+    await connection.execute(
+        "UPDATE tickets SET evidence = $1 WHERE id = $2", json.dumps(evidence), ticket
+    )
+    await connection.close()
+
+    await migrations.upgrade(old_url)
+
+    connection = await asyncpg.connect(old_url)
+    migrated = await connection.fetchval("SELECT state FROM runs WHERE id = $1", run)
+    shown = await connection.fetchval("SELECT evidence FROM tickets WHERE id = $1", ticket)
+    await connection.close()
+    remote = {"version": 1, "last_sent_seq": 7, "turn": None}
+    assert json.loads(migrated) == {
+        "revision": 2,
+        "extensions": {"__runtime_remote_backend": remote},
+    }
+    assert json.loads(shown) == {"idempotency_key": "key", "arguments": {"amount": 5}}
+
+
 async def test_a_database_before_the_baseline_is_refused_until_it_is_migrated(
     old_url: str,
 ) -> None:
     database = await Database.open(old_url, DatabaseOptions())
     try:
-        with pytest.raises(migrations.NotMigrated, match="Run `holdfast migrate`"):
-            await migrations.require_usable(database.pool)
+        with pytest.raises(schema_revision.NotMigrated, match="Run `holdfast migrate`"):
+            await schema_revision.require_usable(database.pool)
     finally:
         await database.close()
 
 
-async def test_a_database_that_is_too_old_is_refused_and_left_as_it_is(old_url: str) -> None:
+async def test_a_database_that_is_too_old_is_refused_and_not_changed(old_url: str) -> None:
     connection = await asyncpg.connect(old_url)
     await connection.execute("UPDATE alembic_version SET version_num = '0014'")
     await connection.close()
@@ -178,6 +234,6 @@ async def test_a_database_that_is_too_old_is_refused_and_left_as_it_is(old_url: 
     database = await Database.open(old_url, DatabaseOptions())
     try:
         with pytest.raises(DatabaseUnusable, match="revision 0014"):
-            await migrations.require_usable(database.pool)
+            await schema_revision.require_usable(database.pool)
     finally:
         await database.close()

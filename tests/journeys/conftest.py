@@ -1,4 +1,4 @@
-"""What journeys share: a fake provider, agents that use it, and processes of ours for a whole module."""
+"""Fixtures of the journeys: a fake provider, its agents, and server processes for a whole module."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.conditions import Effects
+from tests.support.crash_points import FAST_TAKEOVER
 from tests.support.databases import Databases
 from tests.support.providers import FakeProvider, fake_provider
 from tests.support.servers import Server, serving
@@ -63,3 +64,16 @@ async def client(server: Server) -> AsyncIterator[Client]:
 @pytest.fixture
 def effects(tmp_path: Path) -> Effects:
     return Effects(tmp_path / "effects")
+
+
+@pytest.fixture(scope="module")
+async def there(shared_database_url: str, agents: Path) -> AsyncIterator[Server]:
+    """A server that lives on while another one is killed, and takes its runs over soon."""
+    async with serving(shared_database_url, agents=agents, **FAST_TAKEOVER) as running:
+        yield running
+
+
+@pytest.fixture
+async def other(there: Server) -> AsyncIterator[Client]:
+    async with there.client() as client:
+        yield client

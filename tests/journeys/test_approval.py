@@ -11,17 +11,20 @@ pytestmark = pytest.mark.anyio
 ADD_AND_ASK = 'CALL add {"a": 2, "b": 3} CALL risky {"what": "it"}'
 
 
-async def test_a_run_waits_for_a_decision_and_finishes_by_it(client: Client) -> None:
+async def test_a_run_waits_for_a_decision_and_then_finishes(client: Client) -> None:
     async with client.start_stream("quick", ADD_AND_ASK) as stream:
-        heard = await stream.rest()
-    run_id = heard[0]["run_id"]
+        received = await stream.rest()
+    run_id = received[0]["run_id"]
     assert stream.response.headers["location"] == f"/v1/runs/{run_id}/events"
     assert stream.response.headers["content-location"] == f"/v1/runs/{run_id}"
-    assert types_of(heard)[:2] == ["run_created", "run_start"]
-    assert heard[-1]["termination"] == {"type": "suspended"}
+    assert types_of(received)[:2] == ["run_created", "run_start"]
+    assert received[-1]["termination"] == {"type": "suspended"}
     waiting = await client.run(run_id)
     assert waiting["status"] == "waiting"
-    assert waiting["waiting"] == heard[-1]["waiting"]
+    [ticket] = waiting["waiting"]["tickets"]
+    finish = received[-1]["waiting"]
+    assert finish["needs_decision"] is True
+    assert [each["id"] for each in finish["tickets"]] == [ticket["id"]]
 
     async with client.events(f"/v1/runs/{run_id}", last_id=stream.last_id) as stream:
         await client.decide(waiting, "approve")
@@ -29,9 +32,9 @@ async def test_a_run_waits_for_a_decision_and_finishes_by_it(client: Client) -> 
     done = await client.run(run_id)
     assert (done["status"], done["outcome"]) == ("done", "succeeded")
     assert done["waiting"] is None
-    assert done["final_output"] == text_of(heard + resumed)
+    assert done["final_output"] == text_of(received + resumed)
     assert "did it" in done["final_output"]
-    assert heard + resumed == await client.log(f"/v1/runs/{run_id}")
+    assert received + resumed == await client.log(f"/v1/runs/{run_id}")
 
 
 @pytest.mark.parametrize(
@@ -43,22 +46,22 @@ async def test_a_run_waits_for_a_decision_and_finishes_by_it(client: Client) -> 
         ("cancel", {"reason": "not needed"}, "not needed"),
     ],
 )
-async def test_the_model_goes_on_with_what_was_decided(
+async def test_the_model_reads_the_result_of_each_decision(
     client: Client, action: str, more: dict[str, Any], read_by_the_model: str
 ) -> None:
     started = await client.start("quick", 'CALL risky {"what": "it"}')
-    waiting = await client.settled(started["run_id"])
+    waiting = await client.settled(started["id"])
     await client.decide(waiting, action, **more)
-    done = await client.settled(started["run_id"])
+    done = await client.settled(started["id"])
     assert done["outcome"] == "succeeded"
     assert read_by_the_model in done["final_output"]
 
 
-async def test_parallel_calls_wait_for_all_answers_whatever_order_they_come_in(
+async def test_parallel_calls_wait_until_all_tickets_are_decided(
     client: Client,
 ) -> None:
     started = await client.start("quick", 'CALLS 3 risky {"what": "it"}')
-    run_id = started["run_id"]
+    run_id = started["id"]
     tickets = (await client.settled(run_id))["waiting"]["tickets"]
     assert len(tickets) == 3
     left = 3

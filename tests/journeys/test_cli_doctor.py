@@ -1,4 +1,4 @@
-"""The doctor and the keys: what is there is fine, what is wrong has a line that says what to do."""
+"""`holdfast doctor` and `holdfast keys`: each problem has a line that names its remedy."""
 
 import re
 import tempfile
@@ -8,7 +8,7 @@ from shutil import rmtree
 
 import pytest
 
-from app.storage.migrations import newest_revision
+from app.storage.schema_revision import newest_revision
 from tests.support.commands import Finished, holdfast
 from tests.support.servers import serving
 
@@ -18,7 +18,7 @@ AGENTS = str(Path(__file__).parent / "terminal" / "agents.toml")
 
 
 def findings(done: Finished) -> dict[str, str]:
-    """What each line says, by what it is about."""
+    """The result of each line, by its subject."""
     assert done.err == "", done.err
     lines = [
         re.fullmatch(r"(ok|problem) +(\w[^:]*)(?:: (.*))?", line) for line in done.out.splitlines()
@@ -27,7 +27,7 @@ def findings(done: Finished) -> dict[str, str]:
     return {line[2]: f"{line[1]} {line[3] or ''}".strip() for line in lines if line is not None}
 
 
-async def test_all_is_well_with_a_server_that_runs(database_url: str) -> None:
+async def test_a_running_server_passes_every_check(database_url: str) -> None:
     async with serving(database_url, agents=AGENTS) as server:
         done = await holdfast(
             "doctor", url=server.base, DATABASE_URL=database_url, HOLDFAST_AGENTS=AGENTS
@@ -35,15 +35,15 @@ async def test_all_is_well_with_a_server_that_runs(database_url: str) -> None:
     assert done.code == 0, done.out
     found = findings(done)
     assert found["settings"] == "ok DATABASE_URL, HOLDFAST_AGENTS, HOLDFAST_URL"
-    assert found["agents"] == "ok demo, slow, limited, broken"
+    assert found["agents"] == "ok demo, slow, limited, broken, boss"
     assert found["database"].startswith("ok Postgres 1")
     assert found["migrations"] == f"ok revision {newest_revision()}"
     assert found["queue"] == "ok"
     assert re.fullmatch(r"ok 1 running, each opens up to 25 of \d+", found["connections"])
-    assert found["server"] == f"ok {server.base} offers demo, slow, limited, broken"
+    assert found["server"] == f"ok {server.base} offers demo, slow, limited, broken, boss"
 
 
-async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+async def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     agents = tmp_path / "agents.toml"
     agents.write_text(
         '[models.gpt]\nprovider = "openai"\nmodel = "gpt"\n'
@@ -68,7 +68,30 @@ async def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert found["server"].startswith("problem No server answers at http://127.0.0.1:9")
 
 
-async def test_an_agent_that_lives_elsewhere_must_have_its_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({}, {"web pages": "ok none but its own", "host names": "ok local names only"}),
+        (
+            {"HOLDFAST_CORS_ORIGINS": "https://a.test", "HOLDFAST_ALLOWED_HOSTS": "b.test"},
+            {"web pages": "ok https://a.test may call", "host names": "ok local names, b.test"},
+        ),
+        ({"HOLDFAST_CORS_ORIGINS": "a.test"}, {"web pages": "problem HOLDFAST_CORS_ORIGINS: a.te"}),
+        ({"HOLDFAST_CORS_ORIGINS": "*"}, {"API keys": "problem HOLDFAST_CORS_ORIGINS is *, which"}),
+        ({"HOLDFAST_ALLOWED_HOSTS": "a:1"}, {"web pages": "problem HOLDFAST_ALLOWED_HOSTS: a:1"}),
+    ],
+)
+async def test_allowed_pages_and_hosts_are_shown_and_checked(
+    settings: dict[str, str], expected: dict[str, str]
+) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:9/none"
+    done = await holdfast("doctor", DATABASE_URL=nowhere, HOLDFAST_PORT="9", **settings)
+    found = findings(done)
+    for subject, beginning in expected.items():
+        assert found[subject].startswith(beginning)
+
+
+async def test_a_remote_agent_without_its_token_is_a_problem(tmp_path: Path) -> None:
     agents = tmp_path / "agents.toml"
     agents.write_text(
         '[agents.far]\nendpoint = { backend = "a2a", url = "http://127.0.0.1:9",'
@@ -86,21 +109,21 @@ async def test_an_agent_that_lives_elsewhere_must_have_its_token(tmp_path: Path)
     assert "hunter2" not in with_token.out
 
 
-async def test_a_database_that_is_not_migrated_is_a_problem_unless_the_start_mends_it(
+async def test_a_database_without_migrations_is_a_problem_unless_the_start_migrates(
     postgres_url: str,
 ) -> None:
     done = await holdfast("doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9")
     assert done.code == 1
     assert "Run `holdfast migrate`" in findings(done)["migrations"]
     assert findings(done)["server"] == "ok no server runs at http://127.0.0.1:9"
-    mended = await holdfast(
+    with_migrate = await holdfast(
         "doctor", DATABASE_URL=postgres_url, HOLDFAST_PORT="9", HOLDFAST_MIGRATE="1"
     )
-    assert mended.code == 0, mended.out
-    assert findings(mended)["migrations"] == "ok the next start runs them"
+    assert with_migrate.code == 0, with_migrate.out
+    assert findings(with_migrate)["migrations"] == "ok the next start runs them"
 
 
-async def test_more_processes_than_the_server_has_room_for_are_a_problem(database_url: str) -> None:
+async def test_too_many_connections_for_the_server_are_a_problem(database_url: str) -> None:
     async with serving(database_url, agents=AGENTS):
         done = await holdfast(
             "doctor",
@@ -110,12 +133,12 @@ async def test_more_processes_than_the_server_has_room_for_are_a_problem(databas
             HOLDFAST_HOT_POOL_SIZE="10",
         )
     assert done.code == 1
-    said = findings(done)["connections"]
-    assert said.startswith("problem 1 running, each opens up to 305 of 29")
-    assert "raise max_connections" in said
+    finding = findings(done)["connections"]
+    assert finding.startswith("problem 1 running, each opens up to 305 of 29")
+    assert "raise max_connections" in finding
 
 
-async def test_what_a_pooler_needs_is_told(database_url: str) -> None:
+async def test_missing_settings_for_a_pooler_are_a_problem(database_url: str) -> None:
     settings = {"DATABASE_URL": database_url, "HOLDFAST_PORT": "9", "HOLDFAST_PGBOUNCER": "1"}
     alone = await holdfast("doctor", **settings)
     assert alone.code == 1
@@ -127,7 +150,7 @@ async def test_what_a_pooler_needs_is_told(database_url: str) -> None:
     assert "ALTER ROLE" in found["statement timeout"]
 
 
-async def test_no_data_are_made_to_look_at_them() -> None:
+async def test_the_doctor_creates_no_data_folder() -> None:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cli-")) / "pg"
     done = await holdfast("doctor", HOLDFAST_DATA_DIR=str(folder), HOLDFAST_PORT="9")
     try:

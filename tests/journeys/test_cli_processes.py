@@ -1,11 +1,12 @@
-"""Servers and workers as processes: starts that can't work say why, and a stop is quick and quiet."""
+"""Servers and workers as processes: failed starts print a reason, and stops are quick and quiet."""
 
 import asyncio
+import os
 import re
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 
@@ -14,8 +15,8 @@ import httpx2
 import psutil
 import pytest
 
-from app.storage.migrations import newest_revision
-from tests.support.commands import Finished, holdfast
+from app.storage.schema_revision import newest_revision
+from tests.support.commands import HOLDFAST, Finished, holdfast
 from tests.support.conditions import eventually
 from tests.support.servers import Running, serving, working
 from tests.support.terminals import started
@@ -26,20 +27,20 @@ AGENTS = Path(__file__).parent / "terminal" / "agents.toml"
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:9/none"
 LONG = "word " * 400
 
-# --- starts that can't work -----------------------------------------------------------------------
+# --- failed starts --------------------------------------------------------------------------------
 
 
-def is_one_sentence(failed: Finished, said: str) -> None:
+def is_one_sentence(failed: Finished, sentence: str) -> None:
     assert failed.code == 1, failed.err
     assert failed.out == ""
     [line] = failed.err.splitlines()
     assert line.startswith("holdfast: ")
-    assert said in line
+    assert sentence in line
     assert "secret" not in line
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "sentence"),
     [
         ({"HOLDFAST_HOST": "0.0.0.0"}, "Without API keys, every client that reaches 0.0.0.0"),
         ({"HOLDFAST_HOST": "192.0.2.1", "HOLDFAST_API_KEYS_FILE": "KEYS"}, "HOLDFAST_HOST"),
@@ -55,13 +56,13 @@ def is_one_sentence(failed: Finished, said: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
-async def test_a_start_that_can_not_work_says_why_in_a_sentence(
-    database_url: str, tmp_path: Path, settings: dict[str, str], said: str
+async def test_a_failed_start_prints_its_reason_in_one_line(
+    database_url: str, tmp_path: Path, settings: dict[str, str], sentence: str
 ) -> None:
     files = {"KEYS": await _a_keys_file(tmp_path), "NO_KEY": _agents_without_a_key(tmp_path)}
     environment = {"DATABASE_URL": database_url, "HOLDFAST_PORT": "0"}
     environment |= {name: files.get(value, value) for name, value in settings.items()}
-    is_one_sentence(await holdfast("serve", **environment), said)
+    is_one_sentence(await holdfast("serve", **environment), sentence)
 
 
 async def _a_keys_file(folder: Path) -> str:
@@ -79,7 +80,7 @@ def _agents_without_a_key(folder: Path) -> str:
     return str(file)
 
 
-async def test_a_model_without_a_key_only_matters_to_who_would_call_it(
+async def test_a_model_without_a_key_stops_workers_but_not_the_api(
     database_url: str, tmp_path: Path
 ) -> None:
     agents = _agents_without_a_key(tmp_path)
@@ -97,7 +98,7 @@ async def test_a_port_that_is_taken_is_named(database_url: str) -> None:
         is_one_sentence(failed, f"Port {port} of 127.0.0.1 is in use")
 
 
-async def test_a_database_that_was_never_migrated_is_refused_until_it_is(
+async def test_a_database_without_migrations_is_refused_until_migrated(
     postgres_url: str,
 ) -> None:
     for command in ("serve", "worker"):
@@ -118,7 +119,7 @@ async def test_a_start_can_migrate_by_itself(postgres_url: str) -> None:
         pass
 
 
-async def test_a_database_of_a_newer_version_is_left_alone(database_url: str) -> None:
+async def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
     await _execute(database_url, "UPDATE alembic_version SET version_num = '9999'")
     for command, migrate in (("serve", ""), ("serve", "1"), ("migrate", "")):
         failed = await holdfast(command, DATABASE_URL=database_url, HOLDFAST_MIGRATE=migrate)
@@ -127,12 +128,12 @@ async def test_a_database_of_a_newer_version_is_left_alone(database_url: str) ->
 
 async def test_a_server_that_is_too_old_is_refused(database_url: str, postgres_url: str) -> None:
     for url, command in ((database_url, "serve"), (postgres_url, "migrate")):
-        await _let_it_say_that_it_is_13(url)
+        await _report_version_13(url)
         failed = await holdfast(command, DATABASE_URL=url, HOLDFAST_PORT="0")
         is_one_sentence(failed, "Postgres 13 is too old: Holdfast needs 14 or newer")
 
 
-async def test_a_user_who_may_not_change_the_schema_is_told(postgres_url: str) -> None:
+async def test_a_user_without_schema_rights_gets_an_error(postgres_url: str) -> None:
     await _execute(
         postgres_url,
         "DO $$ BEGIN CREATE ROLE holdfast_guest LOGIN;"
@@ -144,11 +145,11 @@ async def test_a_user_who_may_not_change_the_schema_is_told(postgres_url: str) -
     is_one_sentence(failed, "may not change the schema")
 
 
-async def test_migrate_wants_to_know_which_database() -> None:
+async def test_migrate_requires_a_database_url() -> None:
     is_one_sentence(await holdfast("migrate"), "Set DATABASE_URL")
 
 
-async def _let_it_say_that_it_is_13(url: str) -> None:
+async def _report_version_13(url: str) -> None:
     await _execute(
         url,
         "CREATE FUNCTION current_setting(name text) RETURNS text LANGUAGE sql AS $$"
@@ -167,7 +168,7 @@ async def _execute(url: str, statements: str) -> None:
         await connection.close()
 
 
-async def test_a_misspelt_setting_is_pointed_out(database_url: str) -> None:
+async def test_a_misspelled_setting_is_reported(database_url: str) -> None:
     async with serving(database_url, prot=1) as server:
         assert "HOLDFAST_PROT isn't a setting; did you mean HOLDFAST_PORT?" in server.log
 
@@ -188,20 +189,20 @@ async def in_time(seconds: float = 10) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_with_streams_waits_and_runs_is_quick_and_quiet(
+async def test_a_server_with_streams_polls_and_runs_stops_quickly_and_quietly(
     database_url: str, number: signal.Signals
 ) -> None:
-    """And the runs go on elsewhere."""
+    """Another server continues the runs."""
     async with serving(database_url, agents=AGENTS) as server, server.client() as client:
         run = await client.start("slow", LONG)
-        path = f"/v1/runs/{run['run_id']}"
+        path = f"/v1/runs/{run['id']}"
         async with (
             client.events(path) as of_run,
             client.events(f"/v1/threads/{run['thread_id']}") as of_thread,
         ):
             await of_run.until("text_delta")
             waiting = asyncio.get_running_loop().create_task(client.http.get(f"{path}?wait=60"))
-            await client.run(run["run_id"])
+            await client.run(run["id"])
             server.process.send_signal(number)
             async with in_time():
                 assert await server.gone() == 0
@@ -212,25 +213,48 @@ async def test_a_stop_with_streams_waits_and_runs_is_quick_and_quiet(
         assert waiting.exception() is None or isinstance(waiting.exception(), httpx2.TransportError)
     was_quiet(server)
     async with serving(database_url, agents=AGENTS) as second, second.client() as client:
-        found = await client.run(run["run_id"])
+        found = await client.run(run["id"])
         assert found["status"] == "running"
-        cancelled = await client.post(f"/v1/runs/{run['run_id']}/cancel?wait=10", {})
+        cancelled = await client.post(f"/v1/runs/{run['id']}/cancel?wait=10", {})
         assert cancelled["outcome"] == "cancelled"
 
 
-async def test_a_worker_stops_as_quietly(database_url: str) -> None:
+async def test_a_worker_stops_quickly_and_quietly(database_url: str) -> None:
     async with (
         serving(database_url, agents=AGENTS, role="api") as server,
         working(database_url, agents=AGENTS) as worker,
         server.client() as client,
     ):
         run = await client.start("slow", LONG)
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
             worker.terminate()
             async with in_time():
                 assert await worker.gone() == 0
     was_quiet(worker)
+
+
+async def test_a_server_stops_although_its_output_is_no_longer_read(database_url: str) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as output:
+        server = await asyncio.create_subprocess_exec(
+            HOLDFAST,
+            "serve",
+            env={**os.environ, "DATABASE_URL": database_url, "HOLDFAST_PORT": "0"},
+            stdout=writing,
+            stderr=writing,
+        )
+        os.close(writing)
+        async with in_time(60):
+            while b"Holdfast serves on" not in await asyncio.to_thread(output.readline):
+                assert server.returncode is None
+    try:
+        server.terminate()
+        async with in_time():
+            assert await server.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            server.kill()
 
 
 # --- the embedded Postgres ------------------------------------------------------------------------
@@ -245,7 +269,7 @@ def data_dir() -> Iterator[Path]:
 
 
 def postgres_of(data_dir: Path) -> list[int]:
-    """The processes that serve this folder."""
+    """The Postgres processes of this folder."""
     sockets = f"unix_socket_directories={data_dir / 'cluster'}"
     return [
         process.pid

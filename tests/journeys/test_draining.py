@@ -1,5 +1,5 @@
-"""The journey of a server that is told to go: it says so first, refuses what comes too late, and is gone in
-time whatever hangs on it."""
+"""A server that is stopped: it reports draining first, refuses late requests, and exits in time despite open
+work."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ DEFAULT_GRACE = 5.0
 WAITS_FOR_A_PERSON = 'CALL risky {"what": "it"}'
 
 
-async def says_that_it_drains(client: Client) -> None:
-    async def look() -> bool:
+async def reports_draining(client: Client) -> None:
+    async def is_draining() -> bool:
         health = await client.http.get("/health")
         return health.status_code == 503 and health.json()["status"] == "draining"
 
-    await eventually(look)
+    await eventually(is_draining)
 
 
 @asynccontextmanager
@@ -43,56 +43,62 @@ async def is_cut(response: httpx2.Response) -> None:
         await response.aread()
 
 
-async def test_a_server_says_that_it_goes_before_it_does(
+async def test_a_server_reports_draining_and_serves_until_the_drain_delay_ends(
     shared_database_url: str, agents: Path, client: Client
 ) -> None:
-    """Meanwhile it answers as before; what is started there is executed elsewhere."""
+    """While draining it still answers; another server executes the runs that it starts."""
     async with (
-        serving(shared_database_url, agents=agents, drain_delay=3) as leaving,
-        leaving.client() as theirs,
+        serving(shared_database_url, agents=agents, drain_delay=3) as stopping,
+        stopping.client() as its_client,
     ):
-        waiting = await theirs.settled((await theirs.start("quick", WAITS_FOR_A_PERSON))["run_id"])
-        path = f"/v1/runs/{waiting['run_id']}"
-        async with following(theirs, path) as stream:
-            leaving.terminate()
-            await says_that_it_drains(theirs)
-            answer = await theirs.http.get("/v1/runs")
+        waiting = await its_client.settled(
+            (await its_client.start("quick", WAITS_FOR_A_PERSON))["id"]
+        )
+        path = f"/v1/runs/{waiting['id']}"
+        async with following(its_client, path) as stream:
+            stopping.terminate()
+            await reports_draining(its_client)
+            answer = await its_client.http.get("/v1/runs")
             assert answer.status_code == 200
-            assert answer.headers["connection"] == "close", "they are to ask elsewhere next time"
-            started = await theirs.start("quick", "hello")
-            assert (await theirs.settled(started["run_id"]))["outcome"] == "succeeded"
-            assert (await theirs.http.get("/health/live")).status_code == 200
+            assert answer.headers["connection"] == "close", (
+                "a draining server kept a connection open"
+            )
+            started = await its_client.start("quick", "hello")
+            assert (await its_client.settled(started["id"]))["outcome"] == "succeeded"
+            assert (await its_client.http.get("/health/live")).status_code == 200
             await is_cut(stream)
-        assert await leaving.gone() == 0
-        assert "Traceback" not in leaving.log, leaving.log
+        assert await stopping.gone() == 0
+        assert "Traceback" not in stopping.log, stopping.log
 
 
-async def test_a_start_that_comes_too_late_is_refused_and_may_be_sent_again(
+async def test_a_start_during_the_shutdown_is_refused_as_retryable(
     shared_database_url: str, agents: Path, client: Client
 ) -> None:
     async with (
-        serving(shared_database_url, agents=agents) as leaving,
-        leaving.client() as theirs,
+        serving(shared_database_url, agents=agents) as stopping,
+        stopping.client() as its_client,
     ):
-        waiting = await theirs.settled((await theirs.start("quick", WAITS_FOR_A_PERSON))["run_id"])
-        async with following(theirs, f"/v1/runs/{waiting['run_id']}") as stream:
-            late, early = await asyncio.open_connection("127.0.0.1", leaving.port)
+        waiting = await its_client.settled(
+            (await its_client.start("quick", WAITS_FOR_A_PERSON))["id"]
+        )
+        async with following(its_client, f"/v1/runs/{waiting['id']}") as stream:
+            reader, writer = await asyncio.open_connection("127.0.0.1", stopping.port)
             body = json.dumps(start_body("quick", "hello")).encode()
-            early.write(
+            writer.write(
                 b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body)
             )
-            await early.drain()
-            leaving.terminate()
+            await writer.drain()
+            stopping.terminate()
             await is_cut(stream)
-        early.write(body)
-        head, _, problem = (await late.read()).partition(b"\r\n\r\n")
-        early.close()
-        assert await leaving.gone() == 0
+        writer.write(body)
+        head, _, problem = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert await stopping.gone() == 0
     assert head.startswith(b"HTTP/1.1 503 ")
     assert re.search(rb"(?i)\r\nretry-after: 1\r\n", head)
-    said = json.loads(problem)
-    assert (said["code"], said["retryable"]) == ("draining", True)
+    error = json.loads(problem)
+    assert (error["code"], error["retryable"]) == ("draining", True)
 
 
 def never_reading(server: Server, path: str) -> socket.socket:
@@ -105,42 +111,44 @@ def never_reading(server: Server, path: str) -> socket.socket:
     return client
 
 
-async def test_whatever_hangs_on_a_server_it_is_gone_in_time(
+async def test_a_server_stops_in_time_with_open_tools_polls_streams_and_clients(
     shared_database_url: str, agents: Path, tmp_path: Path
 ) -> None:
-    """With the grace that it has by default: tools that go on, polls, streams, deaf and slow clients."""
+    """With the default grace period, open tools, polls and streams, slow clients, and unread streams."""
     effects = Effects(tmp_path / "effects")
     hold = f'{{"file": "{effects.file}", "hold": true}}'
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        leaving = await enter(
+        stopping = await enter(
             serving(shared_database_url, agents=agents, handover_grace=DEFAULT_GRACE)
         )
-        theirs = await enter(leaving.client())
-        flooded = await theirs.start("quick", 'CALL flood {"megabytes": 12}')
-        await theirs.settled(flooded["run_id"])
+        its_client = await enter(stopping.client())
+        flooded = await its_client.start("quick", 'CALL flood {"megabytes": 12}')
+        await its_client.settled(flooded["id"])
         for prompt in (f"CALL send {hold}", f"CALL put {hold}", 'CALL doze {"seconds": 60}'):
-            held = await theirs.start("busy" if "doze" in prompt else "quick", prompt)
+            held = await its_client.start("busy" if "doze" in prompt else "quick", prompt)
         for tool in ("send", "put"):
-            await theirs.start("patient", f"CALL {tool} {hold}")
+            await its_client.start("patient", f"CALL {tool} {hold}")
         await effects.happened(4)
-        waiting = await theirs.settled((await theirs.start("quick", WAITS_FOR_A_PERSON))["run_id"])
+        waiting = await its_client.settled(
+            (await its_client.start("quick", WAITS_FOR_A_PERSON))["id"]
+        )
         for _ in range(50):
-            await enter(following(theirs, f"/v1/runs/{waiting['run_id']}"))
+            await enter(following(its_client, f"/v1/runs/{waiting['id']}"))
         for _ in range(5):
-            stack.enter_context(never_reading(leaving, f"/v1/runs/{flooded['run_id']}/events"))
-        _, slow = await asyncio.open_connection("127.0.0.1", leaving.port)
+            stack.enter_context(never_reading(stopping, f"/v1/runs/{flooded['id']}/events"))
+        _, slow = await asyncio.open_connection("127.0.0.1", stopping.port)
         slow.write(b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         stack.callback(slow.close)
         async with asyncio.TaskGroup() as tasks:
             polling = tasks.create_task(
-                theirs.http.get(f"/v1/runs/{held['run_id']}", params={"wait": 60})
+                its_client.http.get(f"/v1/runs/{held['id']}", params={"wait": 60})
             )
-            # Whatever was asked before this has been heard by the time it is answered.
-            await theirs.get(f"/v1/runs/{held['run_id']}")
-            leaving.terminate()
-            code = await leaving.gone()
-        assert code == 0, leaving.log
+            # When this is answered, the server has received the requests before it.
+            await its_client.get(f"/v1/runs/{held['id']}")
+            stopping.terminate()
+            code = await stopping.gone()
+        assert code == 0, stopping.log
         assert (await polling).json()["status"] == "running"
-        assert "Traceback" not in leaving.log, leaving.log
+        assert "Traceback" not in stopping.log, stopping.log
         effects.release()

@@ -1,4 +1,4 @@
-"""The examples do what they say, against a real server."""
+"""The examples work against a real server."""
 
 import asyncio
 import os
@@ -60,11 +60,14 @@ async def test_the_page_can_follow_a_run_with_a_stream_token(demo: Server) -> No
     """The addresses that `web_page/index.html` opens; a browser runs it in the system tier."""
     page = (EXAMPLES / "web_page" / "index.html").read_text()
     assert "`/v1/runs/${encodeURIComponent(run)}/events?stream_token=" in page
+    assert "`/v1/runs/${encodeURIComponent(run)}/snapshot?stream_token=" in page
     async with demo.client() as client:
-        run_id = (await client.start("demo", "hello"))["run_id"]
+        run_id = (await client.start("demo", "hello"))["id"]
         token = (await client.post("/v1/stream-tokens", {"run_id": run_id}, 201))["token"]
         async with Client(demo.base) as visitor:
             async with visitor.events(f"/v1/runs/{run_id}", stream_token=token) as stream:
-                heard = await stream.rest()
-    types = {event["event_type"] for event in heard}
+                received = await stream.rest()
+            snapshot = await visitor.get(f"/v1/runs/{run_id}/snapshot", stream_token=token)
+    assert snapshot["run"]["id"] == run_id
+    types = {event["event_type"] for event in received}
     assert {"run_start", "step_start", "text_delta", "run_finish"} <= types

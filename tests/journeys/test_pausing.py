@@ -1,4 +1,4 @@
-"""The journey of a paused run: its worker is killed before the step border, and the pause counts all the same."""
+"""A paused run whose worker is killed before the next step: the pause still takes effect."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 async def server(shared_database_url: str, agents: Path) -> AsyncIterator[Server]:
-    """Serves and executes nothing, so it outlives every worker."""
+    """An API server without workers, which runs through all tests."""
     async with serving(shared_database_url, agents=agents, role="api") as running:
         yield running
 
@@ -33,13 +33,13 @@ async def a_worker(stack: AsyncExitStack, database_url: str, agents: Path) -> Ru
 
 
 async def paused(client: Client, run_id: str) -> dict[str, Any]:
-    """The run, once it waits for its resume."""
+    """The run after it is suspended by the pause."""
     run = await client.settled(run_id)
     assert (run["status"], run["waiting"]["reason"]) == ("waiting", "manual_pause")
     return run
 
 
-async def test_a_pause_survives_the_death_of_the_worker_and_its_takeover(
+async def test_a_pause_survives_a_crash_and_the_takeover(
     client: Client,
     stack: AsyncExitStack,
     shared_database_url: str,
@@ -48,7 +48,7 @@ async def test_a_pause_survives_the_death_of_the_worker_and_its_takeover(
 ) -> None:
     first = await a_worker(stack, shared_database_url, agents)
     started = await client.start("quick", effects.held("look"))
-    path = f"/v1/runs/{started['run_id']}"
+    path = f"/v1/runs/{started['id']}"
     await effects.happened()
     requested = await client.post(f"{path}/pause", {"reason": "look first"}, 202)
     assert requested["status"] == "running"
@@ -57,7 +57,7 @@ async def test_a_pause_survives_the_death_of_the_worker_and_its_takeover(
     await first.gone()
     effects.release()
     second = await a_worker(stack, shared_database_url, agents)
-    run = await paused(client, started["run_id"])
+    run = await paused(client, started["id"])
     assert (run["attempt"], run["pause"]["reason"]) == (2, "look first")
     assert len(effects.lines) == 1, "the call that was cut short isn't rerun before the resume"
     [why] = (await client.get(f"{path}/explain"))["reasons"]
@@ -70,7 +70,7 @@ async def test_a_pause_survives_the_death_of_the_worker_and_its_takeover(
     await a_worker(stack, shared_database_url, agents)
     assert (await client.post(f"{path}/pause"))["attempt"] == 2, "no worker has claimed it"
     assert (await client.post(f"{path}/resume"))["pause"] is None
-    done = await client.ended(started["run_id"])
+    done = await client.ended(started["id"])
     assert (done["outcome"], done["attempt"]) == ("succeeded", 3)
     assert len(effects.lines) == 2
     assert len(set(effects.keys)) == 1
@@ -82,7 +82,7 @@ async def test_a_pause_survives_the_death_of_the_worker_and_its_takeover(
     assert types_of(log).count("pause_requested") == types_of(log).count("pause_ended") == 1
 
 
-async def test_a_decision_for_a_paused_run_waits_for_its_resume_without_a_process(
+async def test_a_decision_for_a_paused_run_takes_effect_after_the_resume(
     client: Client,
     stack: AsyncExitStack,
     shared_database_url: str,
@@ -91,16 +91,16 @@ async def test_a_decision_for_a_paused_run_waits_for_its_resume_without_a_proces
 ) -> None:
     worker = await a_worker(stack, shared_database_url, agents)
     started = await client.start("quick", f'CALL risky {{"what": "{effects.file}"}}')
-    path = f"/v1/runs/{started['run_id']}"
-    waiting = await client.settled(started["run_id"])
+    path = f"/v1/runs/{started['id']}"
+    waiting = await client.settled(started["id"])
     assert (await client.post(f"{path}/pause", {}))["waiting"]["reason"] == "tool_permission"
     await client.decide(waiting, "approve")
     worker.kill()
     await worker.gone()
     await a_worker(stack, shared_database_url, agents)
-    held = await client.run(started["run_id"])
+    held = await client.run(started["id"])
     assert (held["status"], held["attempt"]) == ("waiting", 1)
     await client.post(f"{path}/resume")
-    done = await client.ended(started["run_id"])
+    done = await client.ended(started["id"])
     assert (done["outcome"], done["attempt"]) == ("succeeded", 2)
     check_run(await client.log(path))

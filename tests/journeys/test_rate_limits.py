@@ -1,4 +1,4 @@
-"""The journey of a run whose provider asks for a long pause: it waits without a worker, and resumes."""
+"""A run whose provider asks for a long pause: it waits without a worker, and resumes."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,7 +18,7 @@ from tests.support.streams import Event, text_of, types_of
 pytestmark = pytest.mark.anyio
 
 ASKS_FOR_A_PAUSE = "CHAOS 429-wait once WORDS"
-"""The provider answers with `Retry-After: 3`, and at the second time with words."""
+"""The provider answers the first request with `Retry-After: 3`, and the second one with words."""
 WAITS = {"rate_limit_suspend_after": 1}
 
 
@@ -31,22 +31,22 @@ async def servers(shared_database_url: str, agents: Path) -> AsyncIterator[list[
         ]
 
 
-def moment(event: Event) -> datetime:
+def time_of(event: Event) -> datetime:
     return datetime.fromisoformat(event["ts"])
 
 
-async def test_a_run_resumes_on_time_at_another_replica_when_its_own_is_killed_during_the_wait(
+async def test_a_rate_limited_run_resumes_on_another_replica_after_a_crash(
     servers: list[Server], shared_database_url: str
 ) -> None:
     first, second = servers
-    async with first.client() as doomed, second.client() as client:
-        started = await doomed.start("lecturer", f"{ASKS_FOR_A_PAUSE} killed")
-        path = f"/v1/runs/{started['run_id']}"
+    async with first.client() as first_client, second.client() as client:
+        started = await first_client.start("lecturer", f"{ASKS_FOR_A_PAUSE} killed")
+        path = f"/v1/runs/{started['id']}"
         async with client.events(path) as stream:
             suspended = await stream.until("run_finish")
             first.kill()
             await first.gone()
-            run = await client.run(started["run_id"])
+            run = await client.run(started["id"])
             assert (run["status"], run["waiting"]["reason"]) == ("waiting", "rate_limit")
             assert run["waiting"]["until"] == suspended["waiting"]["until"]
             assert "quota used up" in run["waiting"]["detail"]
@@ -58,40 +58,40 @@ async def test_a_run_resumes_on_time_at_another_replica_when_its_own_is_killed_d
             assert reason["code"] == "rate_limited"
             assert "fake-120-20ms" in reason["text"]
             assert explained["next_attempt_at"] == run["waiting"]["until"]
-            heard = await stream.rest()
+            received = await stream.rest()
         until = datetime.fromisoformat(run["waiting"]["until"])
-        resumed = [event for event in heard if event["event_type"] == "run_start"][1]
-        assert moment(resumed) >= until
-        assert types_of(heard).count("run_finish") == 2
-        check_run(heard)
-        done = await client.run(started["run_id"])
-        assert (done["outcome"], done["final_output"]) == ("succeeded", text_of(heard))
+        resumed = [event for event in received if event["event_type"] == "run_start"][1]
+        assert time_of(resumed) >= until
+        assert types_of(received).count("run_finish") == 2
+        check_run(received)
+        done = await client.run(started["id"])
+        assert (done["outcome"], done["final_output"]) == ("succeeded", text_of(received))
         assert done["final_output"] == WORD * 120
     assert await broken_invariants(shared_database_url) == {}
 
 
-async def test_a_cancel_during_the_wait_settles_at_once(servers: list[Server]) -> None:
+async def test_a_cancel_during_a_rate_limit_wait_settles_at_once(servers: list[Server]) -> None:
     async with servers[0].client() as client:
         async with client.start_stream("lecturer", f"{ASKS_FOR_A_PAUSE} cancelled") as stream:
             await stream.until("run_finish")
-            run_id = stream.heard[0]["run_id"]
+            run_id = stream.received[0]["run_id"]
             cancelled = await client.post(f"/v1/runs/{run_id}/cancel", {"reason": "enough"})
             assert cancelled["outcome"] == "cancelled"
-            heard = await stream.rest()
-    assert [e["termination"]["type"] for e in heard if e["event_type"] == "run_finish"] == [
+            received = await stream.rest()
+    assert [e["termination"]["type"] for e in received if e["event_type"] == "run_finish"] == [
         "suspended",
         "cancelled",
     ]
 
 
-async def test_who_waits_for_the_run_is_answered_by_its_end(servers: list[Server]) -> None:
+async def test_a_long_poll_lasts_through_a_rate_limit_wait(servers: list[Server]) -> None:
     async with servers[0].client() as client:
         started = await client.start("lecturer", f"{ASKS_FOR_A_PAUSE} awaited")
-        done = await client.run(started["run_id"], wait=30)
+        done = await client.run(started["id"], wait=30)
     assert done["outcome"] == "succeeded"
 
 
-async def test_the_terminal_says_until_when_and_stays(servers: list[Server]) -> None:
+async def test_the_terminal_shows_when_a_rate_limited_run_resumes(servers: list[Server]) -> None:
     prompt = f"{ASKS_FOR_A_PAUSE} in a terminal"
     done = await holdfast("run", prompt, "--agent", "lecturer", url=servers[0].base)
     assert done.code == 0, done.err
@@ -101,7 +101,7 @@ async def test_the_terminal_says_until_when_and_stays(servers: list[Server]) -> 
     assert "holdfast decide" not in done.err
 
 
-async def test_the_wait_is_measured(servers: list[Server]) -> None:
+async def test_rate_limit_waits_are_measured(servers: list[Server]) -> None:
     async with servers[0].client() as client:
 
         async def waits() -> float:
@@ -119,4 +119,4 @@ async def test_the_wait_is_measured(servers: list[Server]) -> None:
             return await waits() > 0
 
         await eventually(is_measured)
-        await client.post(f"/v1/runs/{started['run_id']}/cancel", {})
+        await client.post(f"/v1/runs/{started['id']}/cancel", {})

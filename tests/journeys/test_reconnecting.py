@@ -1,4 +1,4 @@
-"""The journey of a client whose connection is cut again and again: every id once, in order."""
+"""A client whose connection is cut again and again: it receives every id once, in order."""
 
 from typing import Any
 
@@ -13,51 +13,54 @@ WORDS = (
 )
 
 
-async def hear_with_cuts(client: Client, path: str, every: int, **params: Any) -> list[Event]:
-    """Follow a path to its run's end, leaving after every so many frames."""
-    heard: list[Event] = []
+async def read_with_cuts(client: Client, path: str, every: int, **params: Any) -> list[Event]:
+    """Read the stream to the run's end, reconnecting after every `every` events."""
+    received: list[Event] = []
     while True:
-        last_id = str(heard[-1]["seq"]) if heard else None
+        last_id = str(received[-1]["seq"]) if received else None
         async with client.events(path, last_id=last_id, **params) as stream:
             for _ in range(every):
                 event = await stream.next()
                 assert event is not None
-                heard.append(event)
+                received.append(event)
                 if event["event_type"] == "run_finish":
-                    return heard
+                    return received
 
 
-async def has_nothing_more(client: Client, path: str, heard: list[Event]) -> None:
-    """Whoever comes back after the end is told not to come again: an EventSource obeys a 204."""
-    headers = EVENT_STREAM | {"Last-Event-ID": str(heard[-1]["seq"])}
-    for address in (f"{path}/events", f"{path}/events/stream"):
-        response = await client.http.get(address, headers=headers)
-        assert (response.status_code, response.content) == (204, b"")
+async def has_nothing_more(client: Client, path: str, received: list[Event]) -> None:
+    """A reconnect after the end is answered 204, which stops an EventSource."""
+    headers = EVENT_STREAM | {"Last-Event-ID": str(received[-1]["seq"])}
+    response = await client.http.get(f"{path}/events", headers=headers)
+    assert (response.status_code, response.content) == (204, b"")
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
-async def test_a_run_is_heard_once_whatever_is_cut(client: Client, every: int) -> None:
+async def test_a_reader_of_a_run_gets_each_event_once_across_reconnects(
+    client: Client, every: int
+) -> None:
     started = await client.start("talker", WORDS)
-    path = f"/v1/runs/{started['run_id']}"
-    heard = await hear_with_cuts(client, path, every)
-    assert types_of(heard).count("text_delta") > 10, "it was to be cut in the middle of a message"
-    assert heard == await client.log(path)
-    assert text_of(heard) == (await client.run(started["run_id"]))["final_output"]
-    await has_nothing_more(client, path, heard)
+    path = f"/v1/runs/{started['id']}"
+    received = await read_with_cuts(client, path, every)
+    assert types_of(received).count("text_delta") > 10, (
+        "the stream was not cut in the middle of a message"
+    )
+    assert received == await client.log(path)
+    assert text_of(received) == (await client.run(started["id"]))["final_output"]
+    await has_nothing_more(client, path, received)
 
 
-async def test_a_thread_is_heard_once_whatever_is_cut(client: Client) -> None:
+async def test_a_reader_of_a_thread_gets_each_event_once_across_reconnects(client: Client) -> None:
     started = await client.start("talker", WORDS)
     path = f"/v1/threads/{started['thread_id']}"
-    heard = await hear_with_cuts(client, path, 5)
-    assert [event["seq"] for event in heard] == list(range(1, len(heard) + 1))
-    assert heard == await client.log(path)
+    received = await read_with_cuts(client, path, 5)
+    assert [event["seq"] for event in received] == list(range(1, len(received) + 1))
+    assert received == await client.log(path)
 
 
-async def test_a_url_with_an_old_cursor_does_not_win_over_the_last_id(client: Client) -> None:
-    """A browser keeps the address that it began with, and adds the header."""
+async def test_the_last_event_id_wins_over_the_cursor_in_the_url(client: Client) -> None:
+    """A browser reconnects to its first URL, and adds the header."""
     started = await client.start("talker", WORDS)
-    path = f"/v1/runs/{started['run_id']}"
-    heard = await hear_with_cuts(client, path, 5, after=1)
-    assert heard == (await client.log(path))[1:]
-    await has_nothing_more(client, path, heard)
+    path = f"/v1/runs/{started['id']}"
+    received = await read_with_cuts(client, path, 5, cursor=1)
+    assert received == (await client.log(path))[1:]
+    await has_nothing_more(client, path, received)

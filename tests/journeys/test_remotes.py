@@ -1,4 +1,4 @@
-"""The journey of a run whose agent lives elsewhere, and of a whole family of runs, while processes die."""
+"""Runs of remote agents, and trees of runs, while processes die."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 class Deployment:
-    """A server that can be killed, and started again in its place."""
+    """A server that can be killed and started again on the same port."""
 
     def __init__(self, stack: AsyncExitStack, database_url: str, agents: Path) -> None:
         self._stack = stack
@@ -57,8 +57,8 @@ async def far() -> AsyncIterator[A2AServer]:
 
 
 @pytest.fixture(scope="module")
-async def elsewhere(postgres: Databases, agents: Path) -> AsyncIterator[Deployment]:
-    """Another Holdfast, on a database of its own."""
+async def remote(postgres: Databases, agents: Path) -> AsyncIterator[Deployment]:
+    """Another Holdfast, on its own database."""
     async with AsyncExitStack() as stack, postgres.fresh() as url:
         opened = Deployment(stack, url, agents)
         await opened.start()
@@ -68,11 +68,11 @@ async def elsewhere(postgres: Databases, agents: Path) -> AsyncIterator[Deployme
 
 @pytest.fixture(scope="module")
 async def both(
-    postgres: Databases, agents: Path, far: A2AServer, elsewhere: Deployment
+    postgres: Databases, agents: Path, far: A2AServer, remote: Deployment
 ) -> AsyncIterator[tuple[Deployment, Deployment]]:
     """Two servers on one database."""
     text = (agents.parent / "remotes.toml").read_text()
-    places = {'"A2A"': far.base, '"HOLDFAST"': elsewhere.server.base}
+    places = {'"A2A"': far.base, '"HOLDFAST"': remote.server.base}
     for name, place in places.items():
         text = text.replace(name, f'"{place}"')
     file = agents.parent / "placed.toml"
@@ -97,13 +97,13 @@ async def here(
 
 
 async def ended(client: Client, run_id: str) -> Record:
-    """The run at its end; its events kept every rule."""
+    """The finished run, after its events are checked."""
 
-    async def look() -> Record | None:
+    async def done() -> Record | None:
         run = await client.run(run_id, wait=5)
         return run if run["status"] == "done" else None
 
-    run = await eventually(look)
+    run = await eventually(done)
     check_run(await client.log(f"/v1/runs/{run_id}"))
     return run
 
@@ -114,21 +114,21 @@ async def runs_of(server: Server) -> list[Record]:
         return items
 
 
-# --- agents that live elsewhere -------------------------------------------------------------------
+# --- remote agents --------------------------------------------------------------------------------
 
 
-async def test_a_remote_turn_outlives_the_server_that_follows_it(
+async def test_a_remote_turn_survives_the_server_that_follows_it(
     here: tuple[Deployment, Deployment], far: A2AServer
 ) -> None:
     first, second = here
     async with first.server.client() as client:
         run = await client.start("far", "hang")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
     await first.kill()
     await far.release()
     async with second.server.client() as client:
-        done = await ended(client, run["run_id"])
+        done = await ended(client, run["id"])
     assert (done["outcome"], done["final_output"]) == ("succeeded", "still here")
     assert done["attempt"] == 2
     assert len((await far.seen())["turns"]) == 1
@@ -138,26 +138,26 @@ async def test_a_message_that_answers_a_remote_is_sent_once(
     here: tuple[Deployment, Deployment],
 ) -> None:
     async with here[0].server.client() as client:
-        run = await client.settled((await client.start("far", "ask which one?"))["run_id"])
+        run = await client.settled((await client.start("far", "ask which one?"))["id"])
         message = {"role": "user", "content": "the red one"}
         body = {"messages": [message], "mode": "resume_open_run"}
-        await client.post(f"/v1/runs/{run['run_id']}/inputs", body, status=202)
-        done = await ended(client, run["run_id"])
+        await client.post(f"/v1/runs/{run['id']}/inputs", body, status=202)
+        done = await ended(client, run["id"])
         log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
     assert done["final_output"] == "you answered: the red one"
     assert [each["role"] for each in log] == ["user", "assistant", "user", "assistant"]
 
 
-async def test_what_a_remote_streamed_before_a_cancel_is_in_the_log(
+async def test_text_a_remote_streamed_before_a_cancel_is_in_the_log(
     here: tuple[Deployment, Deployment],
 ) -> None:
     async with here[0].server.client() as client:
         run = await client.start("far", "hang")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
-            await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
+            await client.post(f"/v1/runs/{run['id']}/cancel", status=202)
             await stream.rest()
-        done = await ended(client, run["run_id"])
+        done = await ended(client, run["id"])
         log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
     assert (done["outcome"], done["final_output"]) == ("cancelled", "still ")
     assert [(each["role"], each["cut_short"]) for each in log] == [
@@ -166,126 +166,126 @@ async def test_what_a_remote_streamed_before_a_cancel_is_in_the_log(
     ]
 
 
-async def test_what_a_remote_streamed_is_voided_by_a_cancel_after_its_server_is_lost(
+async def test_text_a_remote_streamed_is_voided_by_a_cancel_after_a_takeover(
     here: tuple[Deployment, Deployment],
 ) -> None:
     first, second = here
     async with first.server.client() as client:
         run = await client.start("far", "hang")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
     await first.kill()
     async with second.server.client() as client:
-        await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
-        done = await ended(client, run["run_id"])
-        said = await client.log(f"/v1/runs/{run['run_id']}")
+        await client.post(f"/v1/runs/{run['id']}/cancel", status=202)
+        done = await ended(client, run["id"])
+        emitted = await client.log(f"/v1/runs/{run['id']}")
         log = (await client.get(f"/v1/threads/{run['thread_id']}/messages"))["items"]
-    kinds = [event["event_type"] for event in said]
+    kinds = [event["event_type"] for event in emitted]
     assert done["outcome"] == "cancelled"
     assert kinds.index("stream_reset") > kinds.index("text_delta")
     assert [each["role"] for each in log] == ["user"]
 
 
-async def test_a_remote_that_is_stopped_for_a_while_isnt_asked_again(
-    here: tuple[Deployment, Deployment], far: A2AServer, elsewhere: Deployment
+async def test_a_suspended_remote_is_not_asked_again(
+    here: tuple[Deployment, Deployment], far: A2AServer, remote: Deployment
 ) -> None:
-    before = len(await runs_of(elsewhere.server))
+    before = len(await runs_of(remote.server))
     async with here[0].server.client() as client:
         run = await client.start("lecturer", "lecture on patience")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
-        elsewhere.server.process.send_signal(signal.SIGSTOP)
-        await _is_overdue(elsewhere.database_url)
-        assert (await client.run(run["run_id"]))["status"] == "running"
-        elsewhere.server.process.send_signal(signal.SIGCONT)
-        done = await ended(client, run["run_id"])
-    there = await runs_of(elsewhere.server)
+        remote.server.process.send_signal(signal.SIGSTOP)
+        await _heartbeats_are_overdue(remote.database_url)
+        assert (await client.run(run["id"]))["status"] == "running"
+        remote.server.process.send_signal(signal.SIGCONT)
+        done = await ended(client, run["id"])
+    there = await runs_of(remote.server)
     assert len(there) == before + 1
     assert done["final_output"] == there[0]["final_output"]
 
 
-async def test_a_cancel_doesnt_wait_for_a_remote_that_is_stopped_and_is_told_to_it_later(
-    here: tuple[Deployment, Deployment], elsewhere: Deployment
+async def test_a_cancel_does_not_wait_for_a_suspended_remote_and_reaches_it_later(
+    here: tuple[Deployment, Deployment], remote: Deployment
 ) -> None:
     async with here[0].server.client() as client:
         run = await client.start("endless", "go on and on")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta")
-        elsewhere.server.process.send_signal(signal.SIGSTOP)
+        remote.server.process.send_signal(signal.SIGSTOP)
         try:
-            await client.post(f"/v1/runs/{run['run_id']}/cancel", status=202)
-            done = await ended(client, run["run_id"])
+            await client.post(f"/v1/runs/{run['id']}/cancel", status=202)
+            done = await ended(client, run["id"])
         finally:
-            elsewhere.server.process.send_signal(signal.SIGCONT)
+            remote.server.process.send_signal(signal.SIGCONT)
     assert done["outcome"] == "cancelled"
 
     async def stopped() -> bool:
-        return bool((await runs_of(elsewhere.server))[0]["outcome"] == "cancelled")
+        return bool((await runs_of(remote.server))[0]["outcome"] == "cancelled")
 
     await eventually(stopped)
 
 
-async def _is_overdue(database_url: str) -> None:
-    """Whoever works there hasn't been heard of for longer than anybody waits."""
+async def _heartbeats_are_overdue(database_url: str) -> None:
+    """Waits until the heartbeats of all workers there are overdue."""
     connection = await asyncpg.connect(database_url)
 
-    async def look() -> bool:
+    async def all_are_overdue() -> bool:
         query = "SELECT bool_and(heartbeat_at < now() - interval '2 seconds') FROM workers"
         return bool(await connection.fetchval(query))
 
     try:
-        await eventually(look)
+        await eventually(all_are_overdue)
     finally:
         await connection.close()
 
 
-async def test_a_remote_that_is_killed_and_comes_back_loses_no_answer(
-    here: tuple[Deployment, Deployment], elsewhere: Deployment
+async def test_a_restarted_remote_loses_no_answer(
+    here: tuple[Deployment, Deployment], remote: Deployment
 ) -> None:
-    before = len(await runs_of(elsewhere.server))
+    before = len(await runs_of(remote.server))
     async with here[0].server.client() as client:
         run = await client.start("lecturer", "lecture on loss")
-        async with client.events(f"/v1/runs/{run['run_id']}") as stream:
+        async with client.events(f"/v1/runs/{run['id']}") as stream:
             await stream.until("text_delta", 2)
-        await elsewhere.kill()
-        await elsewhere.start_again()
-        done = await ended(client, run["run_id"])
-        log = await client.log(f"/v1/runs/{run['run_id']}")
-    there = await runs_of(elsewhere.server)
+        await remote.kill()
+        await remote.start_again()
+        done = await ended(client, run["id"])
+        log = await client.log(f"/v1/runs/{run['id']}")
+    there = await runs_of(remote.server)
     assert len(there) == before + 1
     assert there[0]["attempt"] == 2
     assert done["final_output"] == there[0]["final_output"]
     assert text_of(log) == done["final_output"]
 
 
-async def test_a_remote_that_is_too_slow_is_told_to_stop(
-    here: tuple[Deployment, Deployment], elsewhere: Deployment
+async def test_a_remote_that_times_out_is_cancelled(
+    here: tuple[Deployment, Deployment], remote: Deployment
 ) -> None:
     async with here[0].server.client() as client:
         run = await client.start("hurried", "go on and on")
-        done = await ended(client, run["run_id"])
+        done = await ended(client, run["id"])
     assert done["termination"]["code"] == "timeout"
 
     async def stopped() -> bool:
-        return bool((await runs_of(elsewhere.server))[0]["outcome"] == "cancelled")
+        return bool((await runs_of(remote.server))[0]["outcome"] == "cancelled")
 
     await eventually(stopped)
 
 
-async def test_a_remote_that_has_its_work_done_by_others_is_waited_for(
-    here: tuple[Deployment, Deployment], elsewhere: Deployment
+async def test_a_run_waits_for_the_children_of_its_remote(
+    here: tuple[Deployment, Deployment], remote: Deployment
 ) -> None:
     async with here[0].server.client() as client:
         work = f"CALL agent_run_quick {json.dumps({'prompt': 'how are you?'})}"
         run = await client.start("chief", work)
-        done = await ended(client, run["run_id"])
-    [chief] = [each for each in await runs_of(elsewhere.server) if each["agent_id"] == "chief"]
+        done = await ended(client, run["id"])
+    [chief] = [each for each in await runs_of(remote.server) if each["agent_id"] == "chief"]
     assert "how are you?" in done["final_output"]
     assert done["final_output"] == chief["final_output"]
 
 
-async def test_what_others_ask_who_work_for_a_remote_is_answered_here_though_servers_die(
-    here: tuple[Deployment, Deployment], elsewhere: Deployment
+async def test_a_question_of_a_remotes_child_survives_crashes_on_both_sides(
+    here: tuple[Deployment, Deployment], remote: Deployment
 ) -> None:
     first, second = here
     work = f"CALL risky {json.dumps({'what': 'the deed'})}"
@@ -296,24 +296,24 @@ async def test_what_others_ask_who_work_for_a_remote_is_answered_here_though_ser
     async with second.server.client() as client:
 
         async def asked() -> Record | None:
-            waiting = (await client.run(run["run_id"]))["waiting"]
+            waiting = (await client.run(run["id"]))["waiting"]
             return None if waiting is None else waiting["tickets"][0]
 
         ticket = await eventually(asked)
-        await elsewhere.kill()
-        decision = {"ticket_id": ticket["ticket_id"], "action": "approve"}
-        await client.post(f"/v1/runs/{run['run_id']}/decisions", {"decisions": [decision]})
-        await elsewhere.start_again()
-        done = await ended(client, run["run_id"])
+        await remote.kill()
+        decision = {"ticket_id": ticket["id"], "action": "approve"}
+        await client.post(f"/v1/runs/{run['id']}/decisions", {"decisions": [decision]})
+        await remote.start_again()
+        done = await ended(client, run["id"])
     assert (ticket["tool_name"], ticket["arguments"]) == ("risky", {"what": "the deed"})
     assert "did the deed" in done["final_output"]
 
 
-# --- a family over two servers --------------------------------------------------------------------
+# --- run trees over two servers -------------------------------------------------------------------
 
 
 def whole_tree(effects: Effects) -> str:
-    """Two leads at once, and for each of them two diggers, who hold until they are released."""
+    """Two leads at once, each with two diggers, whose calls are held until they are released."""
     dig = f"CALL look {json.dumps({'file': str(effects.file), 'hold': True})}"
     lead = f"CALLS 2 agent_run_digger {json.dumps({'prompt': dig})}"
     return f"CALLS 2 agent_run_lead {json.dumps({'prompt': lead})}"
@@ -324,20 +324,20 @@ async def tree_of(client: Client, root: str) -> list[Record]:
     return items
 
 
-async def test_a_tree_loses_no_answer_and_doubles_no_child_when_a_server_dies(
+async def test_a_run_tree_survives_a_crash_without_lost_or_duplicate_children(
     here: tuple[Deployment, Deployment], effects: Effects
 ) -> None:
     first, second = here
     async with second.server.client() as client:
-        async with first.server.client() as doomed:
-            root = (await doomed.start("boss", whole_tree(effects)))["run_id"]
+        async with first.server.client() as first_client:
+            root = (await first_client.start("boss", whole_tree(effects)))["id"]
         await effects.happened(4)
         await first.kill()
         effects.release()
         done = await ended(client, root)
         tree = await tree_of(client, root)
         for run in tree:
-            check_run(await client.log(f"/v1/runs/{run['run_id']}"))
+            check_run(await client.log(f"/v1/runs/{run['id']}"))
     assert done["outcome"] == "succeeded"
     assert sorted(run["agent_id"] for run in tree) == ["boss", *["digger"] * 4, *["lead"] * 2]
     assert {run["outcome"] for run in tree} == {"succeeded"}
@@ -345,12 +345,12 @@ async def test_a_tree_loses_no_answer_and_doubles_no_child_when_a_server_dies(
     assert sorted(parents.count(parent) for parent in set(parents)) == [2, 2]
 
 
-async def test_a_cancel_settles_the_whole_tree_in_bounded_time_though_a_server_dies(
+async def test_a_cancel_settles_the_run_tree_after_a_crash(
     here: tuple[Deployment, Deployment], effects: Effects
 ) -> None:
     first, second = here
     async with second.server.client() as client:
-        root = (await client.start("boss", whole_tree(effects)))["run_id"]
+        root = (await client.start("boss", whole_tree(effects)))["id"]
         await effects.happened(4)
         await first.kill()
         await client.post(f"/v1/runs/{root}/cancel")

@@ -1,4 +1,4 @@
-"""The journey of a run's end: cancelled where no worker executes it, its hooks are called once by one."""
+"""The `run_end` hooks of a run that is cancelled while no worker executes it are called once, unless their worker dies."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,21 +37,21 @@ async def follow_ups_done(url: str) -> None:
 
 
 async def waiting(client: Client, prompt: str) -> dict[str, Any]:
-    run = await client.settled((await client.start("tidy", prompt))["run_id"])
+    run = await client.settled((await client.start("tidy", prompt))["id"])
     assert run["status"] == "waiting"
     return run
 
 
 async def cancelled(client: Client, run: dict[str, Any]) -> None:
-    response = await client.http.post(f"/v1/runs/{run['run_id']}/cancel")
+    response = await client.http.post(f"/v1/runs/{run['id']}/cancel")
     assert response.status_code == 200, response.text
     assert response.json()["outcome"] == "cancelled"
-    said = await client.log(f"/v1/runs/{run['run_id']}")
-    check_run(said)
-    assert said[-1]["termination"]["type"] == "cancelled"
+    emitted = await client.log(f"/v1/runs/{run['id']}")
+    check_run(emitted)
+    assert emitted[-1]["termination"]["type"] == "cancelled"
 
 
-async def test_a_run_cancelled_without_workers_has_its_hooks_called_by_the_next_one(
+async def test_the_next_worker_calls_the_hooks_of_a_run_cancelled_without_workers(
     url: str, agents: Path, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
@@ -66,11 +66,11 @@ async def test_a_run_cancelled_without_workers_has_its_hooks_called_by_the_next_
         async with working(url, agents=agents):
             await effects.happened()
             await follow_ups_done(url)
-        assert effects.keys == [run["run_id"]]
+        assert effects.keys == [run["id"]]
     assert await broken_invariants(url) == {}
 
 
-async def test_a_worker_killed_in_a_hook_leaves_no_second_call_to_others(
+async def test_a_hook_whose_worker_was_killed_is_called_again_after_its_claim(
     url: str, agents: Path, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
@@ -81,7 +81,13 @@ async def test_a_worker_killed_in_a_hook_leaves_no_second_call_to_others(
             await effects.happened()
             worker.kill()
             await worker.gone()
+        effects.release()
+        connection = await asyncpg.connect(url)
+        await connection.execute(
+            "UPDATE pending_run_ends SET claimed_until = now(), created_at = now() - interval '1 hour'"
+        )
+        await connection.close()
         async with working(url, agents=agents):
             await follow_ups_done(url)
-        assert effects.keys == [run["run_id"]]
+        assert effects.keys == [run["id"]] * 2
     assert await broken_invariants(url) == {}

@@ -1,4 +1,4 @@
-"""The journey of a lost worker: its machine is gone, and another one goes on with its runs."""
+"""A worker is lost, and another one continues its runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -19,13 +19,13 @@ MANY_WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa " * 15
 
 @pytest.fixture(scope="module")
 async def server(shared_database_url: str, agents: Path) -> AsyncIterator[Server]:
-    """Serves and executes nothing, so it outlives every worker."""
+    """An API server without workers, which runs through all tests."""
     async with serving(shared_database_url, agents=agents, role="api") as running:
         yield running
 
 
 class Workers:
-    """Those that execute; each test starts its own, and is left by none."""
+    """The workers of one test, which all end with it."""
 
     def __init__(self, stack: AsyncExitStack, database_url: str, agents: Path) -> None:
         self._stack = stack
@@ -52,63 +52,65 @@ async def workers(shared_database_url: str, agents: Path) -> AsyncIterator[Worke
         yield Workers(stack, shared_database_url, agents)
 
 
-async def lose_the_one_that_executes(workers: Workers, effects: Effects) -> None:
+async def replace_the_executing_worker(workers: Workers, effects: Effects) -> None:
     await effects.happened()
     await workers.lose(effects.pids[0])
     await workers.start()
 
 
 async def finished(client: Client, run_id: str) -> dict[str, Any]:
-    """The run at its end; its events kept every rule."""
+    """The finished run, after its events are checked."""
     run = await client.ended(run_id)
     check_run(await client.log(f"/v1/runs/{run_id}"))
     return run
 
 
-async def test_an_open_message_is_voided_and_said_again(client: Client, workers: Workers) -> None:
+async def test_an_open_message_is_voided_and_streamed_again(
+    client: Client, workers: Workers
+) -> None:
     first = await workers.start()
     async with client.start_stream("talker", MANY_WORDS) as stream:
         await stream.until("text_delta", 5)
         await workers.lose(first.pid)
         await workers.start()
-        heard = await stream.rest()
-    run = await client.run(heard[0]["run_id"])
+        received = await stream.rest()
+    run = await client.run(received[0]["run_id"])
     assert run["outcome"] == "succeeded"
-    assert [event["seq"] for event in heard] == list(range(1, len(heard) + 1))
-    resets = [event for event in heard if event["event_type"] == "stream_reset"]
+    assert [event["seq"] for event in received] == list(range(1, len(received) + 1))
+    resets = [event for event in received if event["event_type"] == "stream_reset"]
     assert [reset["reason"] for reset in resets] == ["takeover"]
-    assert types_of(heard).count("run_start") == types_of(heard).count("step_start") == 1
-    assert text_of(heard) == run["final_output"]
-    assert heard == await client.log(f"/v1/runs/{run['run_id']}")
-    check_run(heard)
+    assert types_of(received).count("run_start") == types_of(received).count("step_start") == 1
+    assert text_of(received) == run["final_output"]
+    assert received == await client.log(f"/v1/runs/{run['id']}")
+    check_run(received)
 
 
-async def test_what_a_finished_tool_did_is_not_done_again(
+async def test_a_finished_call_is_not_repeated(
     client: Client, workers: Workers, effects: Effects, tmp_path: Path
 ) -> None:
     sent = Effects(tmp_path / "sent")
     await workers.start()
     prompt = f'CALL send {{"file": "{sent.file}"}} {effects.held("look")}'
     async with client.start_stream("quick", prompt) as stream:
-        await lose_the_one_that_executes(workers, effects)
+        await replace_the_executing_worker(workers, effects)
         effects.release()
-        heard = await stream.rest()
-    assert "stream_reset" not in types_of(heard), "no message was open"
+        received = await stream.rest()
+    assert "stream_reset" not in types_of(received), "no message was open"
     assert len(sent.lines) == 1
-    run = await finished(client, heard[0]["run_id"])
+    run = await finished(client, received[0]["run_id"])
     assert run["outcome"] == "succeeded"
-    assert heard == await client.log(f"/v1/runs/{run['run_id']}")
+    assert received == await client.log(f"/v1/runs/{run['id']}")
 
 
 @pytest.mark.parametrize("tool", ["look", "put"])
-async def test_a_call_that_may_be_done_again_is_done_under_the_same_key(
+async def test_a_repeatable_call_is_repeated_under_the_same_key(
     client: Client, workers: Workers, effects: Effects, tool: str
 ) -> None:
     await workers.start()
     started = await client.start("quick", effects.held(tool))
-    await lose_the_one_that_executes(workers, effects)
+    await replace_the_executing_worker(workers, effects)
     effects.release()
-    run = await finished(client, started["run_id"])
+    run = await finished(client, started["id"])
     assert run["outcome"] == "succeeded"
     assert len(effects.lines) == 2
     assert len(set(effects.keys)) == 1
@@ -123,7 +125,7 @@ async def test_a_call_that_may_be_done_again_is_done_under_the_same_key(
         ("cancel", {"reason": "never mind"}, 1, "never mind"),
     ],
 )
-async def test_an_unsafe_call_is_a_question_to_a_person(
+async def test_an_interrupted_unsafe_call_opens_a_ticket(
     client: Client,
     workers: Workers,
     effects: Effects,
@@ -134,14 +136,14 @@ async def test_an_unsafe_call_is_a_question_to_a_person(
 ) -> None:
     await workers.start()
     started = await client.start("quick", effects.held("send"))
-    await lose_the_one_that_executes(workers, effects)
-    waiting = await client.settled(started["run_id"])
+    await replace_the_executing_worker(workers, effects)
+    waiting = await client.settled(started["id"])
     [ticket] = waiting["waiting"]["tickets"]
     assert ticket["kind"] == "outcome_unknown"
-    assert len(effects.lines) == 1, "nobody has allowed it to happen again"
+    assert len(effects.lines) == 1, "the call was repeated without a decision"
     effects.release()
     await client.decide(waiting, action, **more)
-    run = await finished(client, started["run_id"])
+    run = await finished(client, started["id"])
     assert run["outcome"] == "succeeded"
     assert read_by_the_model in run["final_output"]
     assert len(effects.lines) == executions

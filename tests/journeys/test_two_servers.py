@@ -1,4 +1,4 @@
-"""The journey of a run between two servers on one database: executed by one, seen and steered by both."""
+"""Two servers on one database: one executes the run, both stream and steer it."""
 
 import asyncio
 
@@ -12,54 +12,56 @@ pytestmark = pytest.mark.anyio
 WORDS = "one two three four five six seven eight nine ten eleven twelve " * 3
 
 
-async def test_a_run_of_one_is_streamed_by_the_other_token_by_token(
+async def test_a_run_is_streamed_by_the_other_server_token_by_token(
     both: tuple[Client, Client],
 ) -> None:
     here, there = both
     started = await here.start("talker", WORDS)
-    assert started["status"] == "running", "it was to be executed where it was started"
-    path = f"/v1/runs/{started['run_id']}"
+    assert started["status"] == "running", (
+        "the server that accepted the start did not execute the run"
+    )
+    path = f"/v1/runs/{started['id']}"
     async with there.events(path) as stream:
         await stream.until("text_delta", 5)
-        assert (await there.run(started["run_id"]))["status"] == "running"
-        heard = await stream.rest()
-    assert types_of(heard).count("text_delta") > 15
-    check_run(heard)
-    assert heard == await here.log(path) == await there.log(path)
+        assert (await there.run(started["id"]))["status"] == "running"
+        received = await stream.rest()
+    assert types_of(received).count("text_delta") > 15
+    check_run(received)
+    assert received == await here.log(path) == await there.log(path)
 
 
-async def test_a_stream_opened_before_the_run_hears_all_of_it(
+async def test_a_stream_opened_before_the_run_receives_all_its_events(
     both: tuple[Client, Client],
 ) -> None:
     here, there = both
     thread = await here.post("/v1/threads", {}, 201)
-    path = f"/v1/threads/{thread['thread_id']}"
+    path = f"/v1/threads/{thread['id']}"
     async with there.events(path) as stream:
-        await here.start("talker", WORDS, thread_id=thread["thread_id"])
+        await here.start("talker", WORDS, thread_id=thread["id"])
         await stream.until("run_finish")
-    assert [event["seq"] for event in stream.heard] == list(range(1, len(stream.heard) + 1))
-    assert stream.heard == await here.log(path)
+    assert [event["seq"] for event in stream.received] == list(range(1, len(stream.received) + 1))
+    assert stream.received == await here.log(path)
 
 
-async def test_a_decision_counts_wherever_it_is_given(both: tuple[Client, Client]) -> None:
+async def test_a_decision_at_the_other_server_resumes_the_run(both: tuple[Client, Client]) -> None:
     here, there = both
     started = await here.start("quick", 'CALL risky {"what": "it"}')
-    waiting = await there.settled(started["run_id"])
-    async with here.events(f"/v1/runs/{started['run_id']}", follow=1) as stream:
+    waiting = await there.settled(started["id"])
+    async with here.events(f"/v1/runs/{started['id']}", follow=1) as stream:
         await stream.until("run_finish")
         await there.decide(waiting, "approve")
-        heard = await stream.rest()
-    assert heard[-1]["termination"]["type"] == "natural_end"
-    check_run(heard)
+        received = await stream.rest()
+    assert received[-1]["termination"]["type"] == "natural_end"
+    check_run(received)
 
 
-async def test_of_two_decisions_at_once_one_wins_and_the_other_is_told(
+async def test_one_of_two_simultaneous_decisions_wins(
     both: tuple[Client, Client],
 ) -> None:
     here, there = both
     started = await here.start("quick", 'CALL risky {"what": "it"}')
-    [ticket] = (await here.settled(started["run_id"]))["waiting"]["tickets"]
-    path = f"/v1/runs/{started['run_id']}/decisions"
+    [ticket] = (await here.settled(started["id"]))["waiting"]["tickets"]
+    path = f"/v1/runs/{started['id']}/decisions"
 
     async def answer(client: Client, action: str) -> int:
         body = {"decisions": [{"ticket_id": ticket["id"], "action": action}]}
@@ -74,25 +76,25 @@ async def test_of_two_decisions_at_once_one_wins_and_the_other_is_told(
     assert decided["action"] == ("approve" if statuses[0] == 200 else "reject")
 
 
-async def test_a_cancel_reaches_the_run_wherever_it_is_wished(both: tuple[Client, Client]) -> None:
+async def test_a_cancel_at_the_other_server_stops_the_run(both: tuple[Client, Client]) -> None:
     here, there = both
     async with here.start_stream("endless", "talk") as stream:
         await stream.until("text_delta", 2)
-        path = f"/v1/runs/{stream.heard[0]['run_id']}/cancel"
+        path = f"/v1/runs/{stream.received[0]['run_id']}/cancel"
         response = await there.http.post(path, params={"wait": 20})
-        heard = await stream.rest()
+        received = await stream.rest()
     assert response.status_code == 200
     assert response.json()["outcome"] == "cancelled"
-    assert heard[-1]["termination"]["type"] == "cancelled"
+    assert received[-1]["termination"]["type"] == "cancelled"
 
 
 # --- one thread, many starts ----------------------------------------------------------------------
 
 
-async def test_a_start_that_will_not_wait_is_told_who_is_there(both: tuple[Client, Client]) -> None:
+async def test_a_rejected_start_names_the_active_run(both: tuple[Client, Client]) -> None:
     here, there = both
     waiting = await here.start("quick", 'CALL risky {"what": "it"}')
-    await here.settled(waiting["run_id"])
+    await here.settled(waiting["id"])
     body = {
         "agent_id": "quick",
         "thread_id": waiting["thread_id"],
@@ -100,23 +102,23 @@ async def test_a_start_that_will_not_wait_is_told_who_is_there(both: tuple[Clien
         "on_active": "reject",
     }
     refused = await there.post("/v1/runs", body, 409)
-    assert (refused["code"], refused["active_run_id"]) == ("thread_busy", waiting["run_id"])
+    assert (refused["code"], refused["active_run_id"]) == ("thread_busy", waiting["id"])
     runs = await here.get(f"/v1/threads/{waiting['thread_id']}/runs")
-    assert [run["run_id"] for run in runs["items"]] == [waiting["run_id"]]
+    assert [run["id"] for run in runs["items"]] == [waiting["id"]]
 
 
-async def test_a_run_behind_one_that_waits_goes_when_that_is_done(
+async def test_a_queued_run_starts_when_the_waiting_run_ends(
     both: tuple[Client, Client],
 ) -> None:
     here, there = both
     first = await here.start("quick", 'CALL risky {"what": "it"}')
-    waiting = await here.settled(first["run_id"])
+    waiting = await here.settled(first["id"])
     second = await there.start("quick", "hello", thread_id=first["thread_id"])
     assert second["status"] == "created"
-    async with there.events(f"/v1/runs/{second['run_id']}") as stream:
+    async with there.events(f"/v1/runs/{second['id']}") as stream:
         await stream.until("run_created")
         await there.decide(waiting, "approve")
-        heard = await stream.rest()
-    assert heard[-1]["termination"]["type"] == "natural_end"
-    assert (await here.run(first["run_id"]))["outcome"] == "succeeded"
-    check_run(heard)
+        received = await stream.rest()
+    assert received[-1]["termination"]["type"] == "natural_end"
+    assert (await here.run(first["id"]))["outcome"] == "succeeded"
+    check_run(received)

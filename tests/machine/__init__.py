@@ -1,1 +1,1 @@
-"""Proofs of the runtime's core: random scripts, against a small model of what may be."""
+"""Model-based tests of the runtime: random scripts, checked against a reference model."""

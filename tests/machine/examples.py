@@ -1,6 +1,6 @@
-"""How many examples there are, which, and how to play a failing one again.
+"""The number of examples, their seed, and how to replay a failing one.
 
-`HOLDFAST_MACHINE_EXAMPLES` says how many; without `HOLDFAST_MACHINE_SEED` they are the same each time.
+`HOLDFAST_MACHINE_EXAMPLES` sets the number; without `HOLDFAST_MACHINE_SEED` they are the same each time.
 `HOLDFAST_MACHINE_SHRINK=1` looks for a smaller example that fails too, which takes a while.
 """
 
@@ -16,7 +16,7 @@ _SHRINKS = os.environ.get("HOLDFAST_MACHINE_SHRINK") == "1"
 
 
 def play(machine: type[RuleBasedStateMachine], examples: int = EXAMPLES) -> None:
-    """Let Hypothesis play a machine; what fails says how it can be played again."""
+    """Run a state machine with Hypothesis; a failure prints how to replay it."""
     if _SEED is not None:
         machine = seed(int(_SEED))(machine)
     chosen = settings(

@@ -1,4 +1,4 @@
-"""The machine: Hypothesis plays whatever a thread may live through, and every step must be in order."""
+"""The state machine: Hypothesis draws scripts and incidents for a thread, and each step is checked."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,13 +12,13 @@ from app.domain.ids import AgentId, CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.tickets.decisions import Action
 from app.domain.tools.tool_calls import Effect
-from app.llm.scripted.model import Call, Fail, Say, ScriptedTurn
-from tests.support.playing import Happening, Kind, Player, Reply
+from app.llm.scripted.model import Call, Fail, ScriptedText, ScriptedTurn
+from tests.support.thread_driver import Incident, IncidentKind, Reply, ThreadDriver
 from tests.support.thread_rows import Rows, check_rows, check_same
 from tests.support.watching import WatchedTool
 
 FARTHEST = 40
-"""Points of an execution at which something may happen: most have fewer."""
+"""The last point at which a incident is drawn; most executions have fewer points."""
 
 _NAMES = (
     "read",
@@ -29,12 +29,12 @@ _NAMES = (
     "asking",
     "asking_safe",
     "broken",
-    "nobody",
+    "missing",
 )
 
 
 def tools() -> dict[str, WatchedTool]:
-    """One of each kind; `nobody` isn't among them."""
+    """One tool of each kind; `missing` is not among them."""
     all_tools = [
         WatchedTool(name="read", effect=Effect.READ),
         WatchedTool(name="safe", effect=Effect.IDEMPOTENT),
@@ -56,7 +56,7 @@ SPEC = AgentSpec(
     max_rounds=4,
 )
 
-# --- what is drawn --------------------------------------------------------------------------------
+# --- strategies -----------------------------------------------------------------------------------
 
 _ARGUMENTS = st.sampled_from([{"n": 1}, {"n": 2}, {}, None, "not {json"])
 _ERROR = failed(FailureKind.INVALID_REQUEST, "the provider is out of order")
@@ -64,7 +64,7 @@ _ERROR = failed(FailureKind.INVALID_REQUEST, "the provider is out of order")
 
 @st.composite
 def turns(draw: st.DrawFn) -> ScriptedTurn:
-    """One answer: some text, some calls; seldom one that breaks off."""
+    """One answer with text and calls; a few answers break off."""
     pieces = draw(st.lists(st.sampled_from(["Well, ", "let me ", "see."]), max_size=2))
     names = draw(st.lists(st.sampled_from(_NAMES), max_size=3))
     calls = [
@@ -72,8 +72,8 @@ def turns(draw: st.DrawFn) -> ScriptedTurn:
         for number, name in enumerate(names, 1)
     ]
     broken = [Fail(_ERROR)] if draw(st.integers(0, 19)) == 19 else []
-    said = [Say(tuple(pieces))] if pieces else []
-    return ScriptedTurn((*said, *calls, *broken))
+    text = [ScriptedText(tuple(pieces))] if pieces else []
+    return ScriptedTurn((*text, *calls, *broken))
 
 
 _SCRIPTS = st.lists(turns(), max_size=4)
@@ -81,9 +81,9 @@ _PASSES = st.sets(st.integers(0, 2), max_size=2)
 _REPLIES = st.builds(Reply, st.integers(0, 2), st.sampled_from(Action))
 _HAPPENINGS = st.lists(
     st.builds(
-        Happening,
+        Incident,
         at=st.integers(1, FARTHEST),
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(IncidentKind),
         hangs=st.booleans(),
         reply=_REPLIES,
     ),
@@ -92,14 +92,14 @@ _HAPPENINGS = st.lists(
 
 
 class ThreadMachine(RuleBasedStateMachine):
-    """A thread with one run after the other. Several players do the same, and must have the same rows."""
+    """A thread with one run after the other. All players do the same and must have the same rows."""
 
-    def __init__(self, runner: asyncio.Runner, players: Sequence[Player]) -> None:
+    def __init__(self, runner: asyncio.Runner, players: Sequence[ThreadDriver]) -> None:
         super().__init__()
         self._run = runner.run
         self._players = players
-        # In Postgres calls that run side by side take the time that they take.
-        self._is_real = any(player.house.is_real for player in players)
+        # In Postgres the order of parallel calls depends on time.
+        self._is_real = any(player.system.is_real for player in players)
         self._is_sound = False
         self.rows: Rows
 
@@ -113,10 +113,10 @@ class ThreadMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: not self.rows.record.is_done)
-    @rule(happenings=_HAPPENINGS, is_eager=st.booleans())
-    def execute(self, happenings: list[Happening], is_eager: bool) -> None:
+    @rule(incidents=_HAPPENINGS, is_eager=st.booleans())
+    def execute(self, incidents: list[Incident], is_eager: bool) -> None:
         is_eager = is_eager or self._is_real
-        self._each(lambda player: player.execute(happenings, is_eager=is_eager))
+        self._each(lambda player: player.execute(incidents, is_eager=is_eager))
 
     @precondition(lambda self: bool(self.rows.open_tickets))
     @rule(reply=_REPLIES)
@@ -139,26 +139,26 @@ class ThreadMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """Whatever has happened, the run comes to its end, and the thread takes the next message."""
+        """The run ends after any incidents, and the thread takes the next message."""
         if self._is_sound:
             self._each(lambda player: player.settle())
             self._each(lambda player: player.start([], here=True))
             self._each(lambda player: player.settle())
             assert self.rows.log[-1].message.text == "That is all."
 
-    def _each(self, act: Callable[[Player], Coroutine[Any, Any, object]]) -> None:
-        """Let every player do it, and look at what has come of it."""
+    def _each(self, act: Callable[[ThreadDriver], Coroutine[Any, Any, object]]) -> None:
+        """Let every player act, then check and compare their rows."""
         self._is_sound = False
-        kept = [self._run(self._played(player, act)) for player in self._players]
-        self.rows = kept[0]
-        for rows in kept:
+        all_rows = [self._run(self._played(player, act)) for player in self._players]
+        self.rows = all_rows[0]
+        for rows in all_rows:
             check_rows(rows)
-        for rows in kept[1:]:
+        for rows in all_rows[1:]:
             check_same(self.rows, rows)
         self._is_sound = True
 
     async def _played(
-        self, player: Player, act: Callable[[Player], Coroutine[Any, Any, object]]
+        self, player: ThreadDriver, act: Callable[[ThreadDriver], Coroutine[Any, Any, object]]
     ) -> Rows:
         await act(player)
-        return await player.house.rows()
+        return await player.system.rows()

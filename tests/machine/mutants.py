@@ -1,7 +1,6 @@
-"""Seeded faults, put between the loop and what it works with.
+"""Seeded faults, put between the loop and its ports.
 
-What is left out or handed in there is what a faulty loop would have left out or done itself: seen from
-the tables and from the tools it is the same fault.
+Each fault drops or adds what a faulty loop would drop or add itself. Tables and tools see no difference.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from app.domain.threads.messages import Role
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import INTERRUPTED, CallStatus
 from app.runtime.active_run import ActiveRun
-from app.runtime.ports import CheckpointStore
+from app.runtime.ports.persistence import CheckpointStore
 
 
 @dataclass(slots=True)
@@ -38,28 +37,28 @@ class _Forgetful:
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
         state = checkpoint.state
         if isinstance(state, Done) and isinstance(state.termination, Cancelled):
-            kept = tuple(
+            without_results = tuple(
                 message
                 for message in checkpoint.messages
                 if message.role is not Role.TOOL or message.text != INTERRUPTED
             )
-            checkpoint = replace(checkpoint, messages=kept)
+            checkpoint = replace(checkpoint, messages=without_results)
         return await self.inner.commit(checkpoint)
 
 
 def runs_unmarked(run: ActiveRun) -> None:
-    """A round that doesn't mark its calls before it runs them."""
+    """Calls run without the mark that they start."""
     run.store = _Unmarked(run.store)
 
 
 def forgets_open_calls(run: ActiveRun) -> None:
-    """An end that leaves calls without a result."""
+    """A cancelled run keeps calls without a result."""
     run.store = _Forgetful(run.store)
 
 
 @dataclass(slots=True)
 class AppliesTwice:
-    """A resumption that doesn't look whether an answer has been used."""
+    """A resumption applies decisions that were applied before."""
 
     answered: dict[TicketKey, Ticket] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""One rich script, and one thing that happens: at each point of it in turn."""
+"""One script with all kinds of calls, and one incident at each of its points in turn."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from app.domain.ids import CallId
 from app.domain.tickets.decisions import Action
 from app.llm.scripted.model import Call, ScriptedTurn, turn
 from tests.machine.machine import SPEC, tools
-from tests.support.memory_house import MemoryHouse
-from tests.support.playing import Happening, Kind, Player, Reply
+from tests.support.memory_system import MemorySystem
+from tests.support.thread_driver import Incident, IncidentKind, Reply, ThreadDriver
 
 FARTHER_THAN_ANY = 200
 
@@ -27,16 +27,16 @@ def _call(id: str, tool: str) -> Call:
     return Call(tool=tool, arguments={"n": 1}, id=CallId(id))
 
 
-async def played(kind: Kind, at: int, *, hangs: bool, is_eager: bool) -> bool:
-    """Play it to its end; whether there was such a point."""
-    player = Player(MemoryHouse(SPEC), SPEC, tools())
+async def reaches_point(kind: IncidentKind, at: int, *, hangs: bool, is_eager: bool) -> bool:
+    """Execute it to its end; returns whether it has such a point."""
+    player = ThreadDriver(MemorySystem(SPEC), SPEC, tools())
     await player.start(script(), here=True, passes={0})
     reply = Reply(0, Action.EDIT)
     left = at
     happened = False
-    while not (await player.house.rows()).record.is_done:
-        happening = Happening(left, kind, hangs=hangs, reply=reply)
-        points = await player.execute([happening] if left > 0 else [], is_eager=is_eager)
+    while not (await player.system.rows()).record.is_done:
+        incident = Incident(left, kind, hangs=hangs, reply=reply)
+        points = await player.execute([incident] if left > 0 else [], is_eager=is_eager)
         happened = happened or 0 < left <= points
         left -= points
         if not await player.decide(Reply(0, Action.APPROVE)):
@@ -47,15 +47,15 @@ async def played(kind: Kind, at: int, *, hangs: bool, is_eager: bool) -> bool:
 
 @pytest.mark.parametrize("is_eager", [True, False])
 @pytest.mark.parametrize("hangs", [False, True])
-@pytest.mark.parametrize("kind", Kind)
-def test_whatever_happens_wherever_the_run_comes_to_its_end(
-    kind: Kind, hangs: bool, is_eager: bool
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_a_run_ends_after_any_happening_at_any_point(
+    kind: IncidentKind, hangs: bool, is_eager: bool
 ) -> None:
-    async def everywhere() -> int:
+    async def every_point() -> int:
         for at in range(1, FARTHER_THAN_ANY):
-            if not await played(kind, at, hangs=hangs, is_eager=is_eager):
+            if not await reaches_point(kind, at, hangs=hangs, is_eager=is_eager):
                 return at
         raise AssertionError("a script without end")
 
     with asyncio.Runner() as runner:
-        assert runner.run(everywhere()) > 50
+        assert runner.run(every_point()) > 50

@@ -1,7 +1,8 @@
 """Samples one-token changes by a seed, runs the tests of each subject, and prints the score.
 
-A change is noticed when a test fails, and survives when all pass. Of the fast tests only those run that
-reach the changed line; slower ones run only for changes that those didn't notice.
+A change is noticed when a test fails, and survives when all pass. Only fast tests that reach the changed
+line run, in forks of a process that has collected them. Slower tests run only for changes that the fast ones
+did not notice.
 """
 
 import argparse
@@ -10,10 +11,12 @@ import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutation.changes import Change, offered_by, sample
+from tests.mutation.fast_tests import FastTests
 from tests.mutation.judging import Judge, Verdict
 from tests.mutation.reached import trace
 from tests.mutation.subjects import Subjects
@@ -28,18 +31,20 @@ NOT_COPIED = shutil.ignore_patterns(
 def main() -> int:
     options = _options()
     changes = _chosen(options)
-    with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as folder:
-        trees: SimpleQueue[Path] = SimpleQueue()
+    judge = Judge(Subjects(ROOT), trace(ROOT, options.jobs), not options.fast)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-mutants-"))
+        jobs: SimpleQueue[tuple[Path, FastTests]] = SimpleQueue()
         for number in range(options.jobs):
-            trees.put(shutil.copytree(ROOT, Path(folder) / str(number), ignore=NOT_COPIED))
-        judge = Judge(Subjects(ROOT), trace(ROOT, options.jobs), not options.fast)
+            tree = shutil.copytree(ROOT, Path(folder) / str(number), ignore=NOT_COPIED)
+            jobs.put((tree, stack.enter_context(FastTests(tree))))
 
         def judged(change: Change) -> Verdict:
-            tree = trees.get()
+            tree, fast_tests = jobs.get()
             try:
-                verdict = judge.verdict(tree, change)
+                verdict = judge.verdict(tree, fast_tests, change)
             finally:
-                trees.put(tree)
+                jobs.put((tree, fast_tests))
             print(f"{verdict.value:30} {change}", flush=True)
             return verdict
 

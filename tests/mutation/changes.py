@@ -39,7 +39,7 @@ _CALLS = frozenset({"min", "max", "any", "all"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One token of one module, and what stands there instead."""
+    """One token of one module, and its replacement."""
 
     module: Path
     line: int

@@ -12,7 +12,7 @@ _LOGGING = frozenset({"log", "_log", "telemetry"})
 
 
 def spans_without_behaviour(source: str) -> list[Span]:
-    """From where to where in the source, as `tokenize` counts lines and columns."""
+    """Start and end in the source, as `tokenize` counts lines and columns."""
     lines = source.splitlines()
     return [_span(part, lines) for part in _ignored(ast.parse(source))]
 
@@ -38,9 +38,8 @@ def _ignored(tree: ast.Module) -> Iterator[Part]:
                 yield annotation
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield from _of_function(node)
-            case ast.Call(func=ast.Name(id="zip")):
-                # `strict` raises for lengths that differ; where they are equal it does nothing.
-                yield from (each for each in node.keywords if each.arg == "strict")
+            case ast.Call():
+                yield from _of_call(node)
             case _:
                 pass
 
@@ -62,6 +61,22 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Part]
         isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body
     ):
         yield node
+
+
+def _of_call(node: ast.Call) -> Iterator[Part]:
+    match node.func:
+        case ast.Name(id="zip"):
+            # `strict` raises for lengths that differ; where they are equal it does nothing.
+            yield from (each for each in node.keywords if each.arg == "strict")
+        case ast.Name(id="field"):
+            # Only developers read the representation of a dataclass.
+            yield from (each for each in node.keywords if each.arg == "repr")
+        case ast.Name(id="TypeVar"):
+            # Only type checkers read the variance.
+            yield node
+        case _:
+            # Without the check, only a value that contains itself fails, by another exception.
+            yield from (each for each in node.keywords if each.arg == "check_circular")
 
 
 def _is_logging(node: ast.AST) -> bool:

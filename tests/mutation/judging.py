@@ -9,11 +9,13 @@ from enum import Enum
 from pathlib import Path
 
 from tests.mutation.changes import Change
+from tests.mutation.fast_tests import FastTests
+from tests.mutation.forking import Outcome
 from tests.mutation.reached import ReachedLines
 from tests.mutation.subjects import Subjects
 
 TIMEOUT_SECONDS = 300.0
-# A loop that a change made endless shall end soon, and not take all memory.
+# A change may cause an endless loop: limit its time and its memory.
 TEST_TIMEOUT_SECONDS = 20
 MAX_MEMORY = 4 * 1024**3
 
@@ -30,14 +32,19 @@ class Judge:
         self._reached = reached
         self._with_slow = with_slow
 
-    def verdict(self, tree: Path, change: Change) -> Verdict:
+    def verdict(self, tree: Path, fast_tests: FastTests, change: Change) -> Verdict:
         target = tree / change.module
         original = target.read_text()
-        target.write_text(change.applied(original))
+        changed = change.applied(original)
+        forked = self._in_fork(fast_tests, change, changed)
+        if forked is Outcome.FAILED:
+            return Verdict.BY_FAST
+        target.write_text(changed)
         try:
-            fast = self._fast_tests(change)
-            if fast and not _passes(tree, fast, MAX_MEMORY):
-                return Verdict.BY_FAST
+            if forked is Outcome.NOT_PATCHABLE:
+                fast = self._subjects.fast_tests(change.module)
+                if not _passes(tree, fast, MAX_MEMORY):
+                    return Verdict.BY_FAST
             slow = self._subjects.slow_tests(change.module) if self._with_slow else []
             if slow and not _passes(tree, slow):
                 return Verdict.BY_SLOW
@@ -45,15 +52,17 @@ class Judge:
         finally:
             target.write_text(original)
 
-    def _fast_tests(self, change: Change) -> list[str]:
-        """The tests that reach the line. A line of a module's import may concern every test."""
+    def _in_fork(self, fast_tests: FastTests, change: Change, source: str) -> Outcome:
+        """The outcome of the tests that reach the line. A line of a module's import may concern every
+        test, and what it has computed is computed again only by a new process."""
         if self._reached.is_reached_by_import(change.module, change.line):
-            return self._subjects.fast_tests(change.module)
-        return self._reached.tests(change.module, change.line)
+            return Outcome.NOT_PATCHABLE
+        tests = self._reached.tests(change.module, change.line)
+        return fast_tests.outcome(change.module, source, tests)
 
 
 def _passes(tree: Path, tests: list[str], memory: int | None = None) -> bool:
-    """Whether all tests pass; one that never ends has noticed the change."""
+    """Whether all tests pass; a time-out counts as noticed."""
     # One process keeps the order of the tests: those about the module come first.
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "--no-header"]
     command += ["-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_SECONDS}", *tests]

@@ -1,4 +1,4 @@
-"""Which fast tests reach a line: the suite runs once under a tracer, and its answer is kept."""
+"""Which fast tests reach a line: the suite runs once under a tracer, and the result is cached."""
 
 import hashlib
 import json
@@ -30,10 +30,10 @@ class ReachedLines:
 
 def trace(root: Path, processes: int) -> ReachedLines:
     """Run the fast tests under the tracer, unless this very tree was traced before."""
-    kept = Path(tempfile.gettempdir()) / f"holdfast-reached-{_digest(root)}"
-    if not kept.exists():
+    cached = Path(tempfile.gettempdir()) / f"holdfast-reached-{_digest(root)}"
+    if not cached.exists():
         folder = Path(tempfile.mkdtemp(prefix="holdfast-tracing-"))
-        # Tests of speed fail under the tracer: the exit code says nothing.
+        # Tests of speed fail under the tracer, so the exit code is ignored.
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", f"-n{processes}", "--no-header"]
             + ["-p", "no:cacheprovider", "-p", "tests.mutation.tracing", *FAST],
@@ -42,8 +42,8 @@ def trace(root: Path, processes: int) -> ReachedLines:
             stdout=subprocess.DEVNULL,
             check=False,
         )
-        folder.rename(kept)
-    return ReachedLines(_merged(kept))
+        folder.rename(cached)
+    return ReachedLines(_merged(cached))
 
 
 def _merged(folder: Path) -> dict[Path, dict[int, list[str]]]:

@@ -23,7 +23,7 @@ class Subjects:
         return [*about, *(path for path in self._files(FAST) if path not in about)]
 
     def slow_tests(self, module: Path) -> list[str]:
-        """Those of the loop, and the tests on Postgres that import the module or one of its importers."""
+        """Tests of the loop, and tests on Postgres that import the module or one of its importers."""
         return [*OF_THE_LOOP.get(module.parts[1], []), *self._about(module, SLOW)[:MAX_SLOW_FILES]]
 
     def _about(self, module: Path, folders: tuple[str, ...]) -> list[str]:

@@ -39,7 +39,9 @@ class Tracer:
         return self._at_line if wanted else None
 
     def _at_line(self, frame: FrameType, event: str, arg: Any) -> Any:
-        self._lines.add((frame.f_code.co_filename, frame.f_lineno))
+        # Instructions that the compiler has added belong to no line.
+        if frame.f_lineno is not None:
+            self._lines.add((frame.f_code.co_filename, frame.f_lineno))
         return self._at_line
 
     def by_line(self) -> dict[str, dict[int, list[str]]]:

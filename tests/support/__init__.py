@@ -1,1 +1,1 @@
-"""What tests share: stand-ins, checkers and processes; nothing here is a test."""
+"""Shared parts of tests: stand-ins, checkers and processes."""

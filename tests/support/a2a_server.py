@@ -1,7 +1,7 @@
-"""A real A2A server in a process of its own, whose one agent does what the user's words ask for.
+"""A real A2A server in its own process. Its one agent obeys commands in the user's message.
 
-The words are those of the backend that echoes (`tests.support.echo_backend`), and `stubborn`, which hangs
-and refuses to be cancelled. Run as a module; it prints where it serves.
+The commands are those of `tests.support.echo_backend`, and `stubborn`, which hangs and refuses to be
+cancelled. Run it as a module; it prints its address.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Agent(AgentExecutor):
-    """Keeps what it was asked, for the test to look at."""
+    """Records its requests for the test."""
 
     def __init__(self) -> None:
         self.turns: list[str] = []
@@ -36,7 +36,7 @@ class Agent(AgentExecutor):
         self.released = asyncio.Event()
 
     def forget(self) -> None:
-        """Begin anew, for another test; whatever still hangs is let go."""
+        """Reset for the next test; hanging turns end."""
         self.released.set()
         self.turns, self.cancels = [], []
         self.hanging, self.released = asyncio.Event(), asyncio.Event()
@@ -54,16 +54,16 @@ class Agent(AgentExecutor):
             is_answer = True
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         if is_answer:
-            await self._say(updater, [f"you answered: {words}"])
+            await self._send_text(updater, [f"you answered: {words}"])
             return
-        verb, _, rest = words.partition(" ")
-        await self._obey(updater, verb, rest, words)
+        verb, _, argument = words.partition(" ")
+        await self._obey(updater, verb, argument, words)
 
-    async def _obey(self, updater: TaskUpdater, verb: str, rest: str, words: str) -> None:
-        note = updater.new_agent_message([wire.Part(text=rest)])
+    async def _obey(self, updater: TaskUpdater, verb: str, argument: str, words: str) -> None:
+        note = updater.new_agent_message([wire.Part(text=argument)])
         match verb:
             case "say":
-                await self._say(updater, [f"{word} " for word in rest.split()])
+                await self._send_text(updater, [f"{word} " for word in argument.split()])
             case "ask":
                 await updater.requires_input(note)
             case "login":
@@ -75,15 +75,15 @@ class Agent(AgentExecutor):
             case "cancelled":
                 await updater.cancel()
             case "make":
-                await self._make(updater, rest)
+                await self._send_artifact(updater, argument)
             case "hang" | "stubborn":
                 await self._hang(updater)
             case "die":
                 os._exit(1)
             case _:
-                await self._say(updater, [f"you said: {words}"])
+                await self._send_text(updater, [f"you said: {words}"])
 
-    async def _say(self, updater: TaskUpdater, pieces: list[str]) -> None:
+    async def _send_text(self, updater: TaskUpdater, pieces: list[str]) -> None:
         await updater.start_work()
         for place, piece in enumerate(pieces):
             await updater.add_artifact(
@@ -91,7 +91,7 @@ class Agent(AgentExecutor):
             )
         await updater.complete()
 
-    async def _make(self, updater: TaskUpdater, text: str) -> None:
+    async def _send_artifact(self, updater: TaskUpdater, text: str) -> None:
         await updater.start_work()
         draft = [wire.Part(text=text, media_type="text/plain")]
         await updater.add_artifact(draft, artifact_id="a1", name="draft")
@@ -133,8 +133,8 @@ class Agent(AgentExecutor):
         return JSONResponse({})
 
 
-class Door:
-    """Lets in who has the token."""
+class AuthCheck:
+    """Accepts requests with the token only."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -157,7 +157,7 @@ def build(base: str, *, streaming: bool, token: str | None, elsewhere: str | Non
     )
     card = wire.AgentCard(
         name="far",
-        description="Does what it is told.",
+        description="Obeys commands in the message.",
         version="1",
         supported_interfaces=[interface],
         capabilities=wire.AgentCapabilities(streaming=streaming),
@@ -175,7 +175,7 @@ def build(base: str, *, streaming: bool, token: str | None, elsewhere: str | Non
             Route("/reset", agent.reset, methods=["POST"]),
         ]
     )
-    return app if token is None else Door(app, token)
+    return app if token is None else AuthCheck(app, token)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Agents files as somebody writes them, and what is told of one that is wrong."""
+"""Loads agents files from text, and collects their problems."""
 
 from pathlib import Path
 from textwrap import dedent

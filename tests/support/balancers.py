@@ -1,5 +1,4 @@
-"""A load balancer as deployments have one: it asks each replica for its health, and carries connections
-to those that are well."""
+"""A load balancer: it polls the health of each replica, and forwards connections to healthy ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-LOOKS_EVERY = 0.05
+POLL_INTERVAL_SECONDS = 0.05
 
 
 class Balancer:
     def __init__(self) -> None:
-        self._well: dict[int, bool] = {}
+        self._health: dict[int, bool] = {}
         self._turn = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
@@ -24,37 +23,37 @@ class Balancer:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
-    def well(self) -> set[int]:
-        return {port for port, is_well in self._well.items() if is_well}
+    def healthy(self) -> set[int]:
+        return {port for port, is_healthy in self._health.items() if is_healthy}
 
     def add(self, port: int) -> None:
-        self._well[port] = False
+        self._health[port] = False
 
     def remove(self, port: int) -> None:
-        del self._well[port]
+        del self._health[port]
 
     async def uses(self, port: int) -> None:
-        """Wait until it sends somebody there."""
-        while port not in self.well:
+        """Wait until it sends connections to this port."""
+        while port not in self.healthy:
             await self._next_change()
 
     async def avoids(self, port: int) -> None:
-        """Wait until it sends nobody there any more."""
-        while port in self.well:
+        """Wait until it sends no connections to this port."""
+        while port in self.healthy:
             await self._next_change()
 
-    async def look(self) -> None:
-        """Ask everybody for their health, again and again, until cancelled."""
+    async def poll_health(self) -> None:
+        """Poll the health of all replicas until cancelled."""
         never = asyncio.Event()
         async with httpx2.AsyncClient(timeout=2) as http:
             while True:
-                for port in list(self._well):
-                    is_well = await _is_well(http, port)
-                    if port in self._well:
-                        self._well[port] = is_well
+                for port in list(self._health):
+                    is_healthy = await _is_healthy(http, port)
+                    if port in self._health:
+                        self._health[port] = is_healthy
                         self._changed.set()
                 try:
-                    async with asyncio.timeout(LOOKS_EVERY):
+                    async with asyncio.timeout(POLL_INTERVAL_SECONDS):
                         await never.wait()
                 except TimeoutError:
                     continue
@@ -75,13 +74,13 @@ class Balancer:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
-            from_there, to_there = await self._connect()
+            upstream_reader, upstream_writer = await self._connect()
             try:
                 async with asyncio.TaskGroup() as ways:
-                    ways.create_task(_pass_on(reader, to_there))
-                    ways.create_task(_pass_on(from_there, writer))
+                    ways.create_task(_forward(reader, upstream_writer))
+                    ways.create_task(_forward(upstream_reader, writer))
             finally:
-                to_there.transport.abort()
+                upstream_writer.transport.abort()
         except* OSError:
             pass
         finally:
@@ -89,35 +88,35 @@ class Balancer:
             self._open.discard(writer)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        well = sorted(self.well)
-        if not well:
-            raise ConnectionRefusedError("no replica is well")
+        healthy = sorted(self.healthy)
+        if not healthy:
+            raise ConnectionRefusedError("no replica is healthy")
         self._turn += 1
-        return await asyncio.open_connection("127.0.0.1", well[self._turn % len(well)])
+        return await asyncio.open_connection("127.0.0.1", healthy[self._turn % len(healthy)])
 
 
 @asynccontextmanager
 async def balancing() -> AsyncIterator[Balancer]:
     balancer = Balancer()
     await balancer.open()
-    looking = asyncio.get_running_loop().create_task(balancer.look())
+    polling = asyncio.get_running_loop().create_task(balancer.poll_health())
     try:
         yield balancer
     finally:
-        looking.cancel()
-        await asyncio.wait({looking})
+        polling.cancel()
+        await asyncio.wait({polling})
         balancer.close()
 
 
-async def _is_well(http: httpx2.AsyncClient, port: int) -> bool:
+async def _is_healthy(http: httpx2.AsyncClient, port: int) -> bool:
     try:
         return (await http.get(f"http://127.0.0.1:{port}/health")).status_code == 200
     except httpx2.TransportError:
         return False
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """What one side says, and that it has ended, to the other."""
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Forward the bytes of one side, and its end, to the other side."""
     while data := await reader.read(65_536):
         writer.write(data)
         await writer.drain()

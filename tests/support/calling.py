@@ -1,26 +1,27 @@
-"""Calling a function as a tool, as a run would."""
+"""Calls a function as a tool, as a run does."""
 
 from collections.abc import Callable
 from typing import Any
 
 from app.domain.events.agent_events import AgentEvent
-from app.domain.ids import CallId, RunId, ThreadId
+from app.domain.ids import CallId
 from app.domain.json_values import Json
-from app.runtime.ports import ToolContext
+from app.domain.runs.run_info import run_info
+from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.decorator import tool
+from tests.support.records import a_record
 
 
-def context(said: list[AgentEvent] | None = None) -> ToolContext:
+def context(emitted: list[AgentEvent] | None = None) -> ToolContext:
     return ToolContext(
-        run_id=RunId("run"),
-        thread_id=ThreadId("thread"),
+        run=run_info(a_record()),
         call_id=CallId("call"),
         tool_name="tool",
         idempotency_key="run:1:call",
-        emit=(said if said is not None else []).append,
+        emit=(emitted if emitted is not None else []).append,
     )
 
 
 async def text_of(function: Callable[..., Any], arguments: Json = None) -> str:
-    """What the model would read after a call."""
+    """The text that the model reads after a call."""
     return (await tool(function).execute(arguments, context())).text

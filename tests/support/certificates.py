@@ -1,4 +1,4 @@
-"""A certificate for this machine that nobody else trusts, and a server's and a client's view of it."""
+"""A self-signed certificate for localhost, with TLS contexts for server and client."""
 
 import ssl
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Certificate:
 
 
 def self_signed(folder: Path) -> Certificate:
-    """Made for localhost, good for a day."""
+    """A certificate for localhost that is valid for one day."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
     now = SystemClock().now()

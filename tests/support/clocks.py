@@ -1,4 +1,4 @@
-"""A clock that goes when a test says so."""
+"""A clock that the test sets."""
 
 
 class Clock:

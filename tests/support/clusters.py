@@ -1,4 +1,4 @@
-"""Postgres servers of a test's own: to be stopped, killed, copied and promoted while others use them."""
+"""Postgres servers that one test stops, kills, copies and promotes while clients use them."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from app.embedded_postgres import programs
 from app.embedded_postgres.programs import ServerUser
 
-_PATIENCE = 60
+_TIMEOUT_SECONDS = 60
 _QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "40"}
 PORT = 5432
 
@@ -28,7 +28,7 @@ class Cluster:
         settings: Mapping[str, str],
         within: Sequence[str] = (),
     ) -> None:
-        """`within` stands before every command, and sees to it that the user is the right one."""
+        """`within` is a command prefix that runs every program as the right user."""
         self.folder = folder
         self._within = within
         self._user = user
@@ -50,11 +50,11 @@ class Cluster:
         self._run("pg_ctl", "start", "--wait", *self._data, f"--log={self._log}", f"-o {options}")
 
     def stop(self, how: str = "fast") -> None:
-        """`fast` ends sessions and writes all down; after `immediate` it has to recover."""
+        """`fast` ends sessions and writes a checkpoint; after `immediate` the server must recover."""
         self._run("pg_ctl", "stop", "--wait", *self._data, f"--mode={how}")
 
     def promote(self) -> None:
-        """A standby takes writes from now on."""
+        """Promote the standby, so that it takes writes."""
         self._run("pg_ctl", "promote", "--wait", *self._data)
 
     def reload(self) -> None:
@@ -62,11 +62,11 @@ class Cluster:
 
     def make(self, *options: str) -> None:
         data = f"--pgdata={self.folder / 'data'}"
-        who = ("--username=postgres", "--auth=trust")
-        self._run("initdb", data, *who, "-E", "UTF8", "--no-sync", *options)
+        access = ("--username=postgres", "--auth=trust")
+        self._run("initdb", data, *access, "-E", "UTF8", "--no-sync", *options)
 
     def copy(self, to: "Cluster") -> None:
-        """What runs here, as a standby that follows it."""
+        """Copy this cluster into a standby that replicates it."""
         self._run(
             "pg_basebackup",
             f"--pgdata={to.folder / 'data'}",
@@ -88,11 +88,11 @@ class Cluster:
 
     @property
     def _data(self) -> tuple[str, str]:
-        return (f"--pgdata={self.folder / 'data'}", f"--timeout={_PATIENCE}")
+        return (f"--pgdata={self.folder / 'data'}", f"--timeout={_TIMEOUT_SECONDS}")
 
     def _run(self, program: str, *arguments: str) -> None:
         becomes_user = not self._within and not self._user.is_current
-        # The server keeps what it inherits open: its output goes to a file, never to a pipe of ours.
+        # The server keeps inherited files open, so its output goes to a file and never to our pipe.
         with (self.folder / "programs.log").open("a+") as output:
             done = subprocess.run(
                 [*self._within, self._bin / program, *arguments],
@@ -105,7 +105,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                timeout=_PATIENCE,
+                timeout=_TIMEOUT_SECONDS,
                 check=False,
             )
             output.seek(0)
@@ -116,7 +116,7 @@ class Cluster:
 def cluster_folder(
     programs_in: Path | None = None, within: Sequence[str] = (), **settings: str
 ) -> Iterator[Cluster]:
-    """A place for a cluster; the server on it is stopped in the end. By default of the wheel's programs."""
+    """A folder for a cluster, whose server is stopped at the end. Uses the wheel's programs by default."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-cluster-")).resolve()
     folder.chmod(0o711)
     user = programs.server_user(folder)
@@ -138,7 +138,7 @@ def cluster_folder(
 
 @contextmanager
 def running_cluster(programs_in: Path | None = None, **settings: str) -> Iterator[Cluster]:
-    """A new cluster, and its server."""
+    """A new cluster with a running server."""
     with cluster_folder(programs_in, **settings) as cluster:
         cluster.make()
         cluster.start()

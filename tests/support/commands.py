@@ -1,4 +1,4 @@
-"""One command of `holdfast`, run to its end."""
+"""Runs one `holdfast` command to its end."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 OURS = ("HOLDFAST_", "DATABASE_URL", "NATS_URL", "OPENAI_", "ANTHROPIC_", "PYTHONDONTWRITEBYTECODE")
-"""Not handed on: what would change how a process is set, and what would make each compile all anew."""
+"""Variables that are not passed on: those that change settings, and those that disable bytecode caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Finished:
 
 
 async def holdfast(*arguments: str, url: str = "", stdin: str = "", **environment: str) -> Finished:
-    """What it printed and how it ended, with these variables and none of ours besides."""
+    """Run the command with these variables only; returns its output and exit code."""
     process = await asyncio.create_subprocess_exec(
         HOLDFAST,
         *arguments,

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do, when nothing tells us that it has happened."""
+"""Polling for effects of other processes that send no signal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.streams import PATIENCE
+from tests.support.streams import TIMEOUT_SECONDS
 
 T = TypeVar("T")
-LOOK_AGAIN = 0.02
+POLL_INTERVAL_SECONDS = 0.02
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]]) -> T:
-    """Look until there is something."""
+async def eventually(check: Callable[[], Awaitable[T | None]]) -> T:
+    """Poll `check` until it returns something."""
     never = asyncio.Event()
-    async with asyncio.timeout(PATIENCE):
-        while not (found := await look()):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not (found := await check()):
             try:
-                async with asyncio.timeout(LOOK_AGAIN):
+                async with asyncio.timeout(POLL_INTERVAL_SECONDS):
                     await never.wait()
             except TimeoutError:
                 continue
@@ -27,7 +27,7 @@ async def eventually(look: Callable[[], Awaitable[T | None]]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What tools leave behind: a line per execution, in a file that they were told of."""
+    """Side effects of tools: one line per execution, in a file that the call names."""
 
     file: Path
 
@@ -46,15 +46,15 @@ class Effects:
         return [int(line.split()[2]) for line in self.lines]
 
     async def happened(self, times: int = 1) -> None:
-        async def look() -> bool:
+        async def check() -> bool:
             return len(self.lines) >= times
 
-        await eventually(look)
+        await eventually(check)
 
     def held(self, tool: str) -> str:
-        """A prompt that has the model call a tool which doesn't come back until it is released."""
+        """A prompt for a tool call that does not return before `release`."""
         return f'CALL {tool} {{"file": "{self.file}", "hold": true}}'
 
     def release(self) -> None:
-        """Let go whatever is held, now and later."""
+        """Let held calls return, now and later."""
         self.file.with_name(f"{self.file.name}.open").touch()

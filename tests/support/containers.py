@@ -1,4 +1,4 @@
-"""The deployment files as a container engine reads them, as far as ours use the formats."""
+"""Parses Dockerfile and docker-compose.yml, as far as our files use the formats."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
-_VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}|\$\{?(\w+)\}?")
+_VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}|\$\{?(\w+)(?::\?[^}]*)?\}?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,14 @@ class Instruction:
     """One line of a Dockerfile, its continuations joined."""
 
     name: str
-    rest: str
+    arguments: str
 
     @property
     def words(self) -> list[str]:
-        """The exec form's JSON, or what a shell would make of the line."""
-        words: list[str] = json.loads(self.rest) if self.rest[0] == "[" else shlex.split(self.rest)
+        """The words of the exec form's JSON, or of the shell form."""
+        words: list[str] = (
+            json.loads(self.arguments) if self.arguments[0] == "[" else shlex.split(self.arguments)
+        )
         return words
 
 
@@ -34,15 +36,15 @@ def stages() -> list[list[Instruction]]:
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     found: list[list[Instruction]] = []
     for line in "\n".join(lines).replace("\\\n", "").splitlines():
-        name, _, rest = line.partition(" ")
+        name, _, arguments = line.partition(" ")
         if name == "FROM":
             found.append([])
-        found[-1].append(Instruction(name, rest.strip()))
+        found[-1].append(Instruction(name, arguments.strip()))
     return found
 
 
 def image_environment() -> dict[str, str]:
-    """What the image sets, but for where it finds its programs."""
+    """The environment of the image without PATH."""
     pairs = [one.words for one in stages()[-1] if one.name == "ENV"]
     values = dict(word.split("=", 1) for words in pairs for word in words)
     return {name: value for name, value in values.items() if name != "PATH"}
@@ -54,7 +56,8 @@ def compose() -> dict[str, Any]:
 
 
 def services(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The services of docker-compose.yml, with variables from such an environment."""
+    """The services of docker-compose.yml, with variables from such an environment. Raises KeyError for a
+    variable that must be set and isn't."""
 
     def value_of(match: re.Match[str]) -> str:
         name, default, plain = match.groups()

@@ -1,4 +1,4 @@
-"""All that stands in our tables, to compare what was there before with what is there after."""
+"""The rows of all our tables, to compare them before and after an action."""
 
 from typing import TypeAlias
 
@@ -8,7 +8,7 @@ from app.storage.postgres.database import RawPool
 Contents: TypeAlias = dict[str, list[str]]
 
 OF_PROCESSES = ("workers", "alembic_version")
-"""Tables that say nothing of any run."""
+"""Tables without data of runs."""
 
 
 async def contents(connection: "RawConnection | RawPool") -> Contents:

@@ -1,11 +1,11 @@
-"""What is said to runs over HTTP, and what their threads have of it."""
+"""Sends messages to runs over HTTP, and reads the messages of their threads."""
 
 from typing import Any
 
 from tests.support.streams import Client
 
 
-def said(text: str, mode: str = "steer", **more: Any) -> dict[str, Any]:
+def message_body(text: str, mode: str = "steer", **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "mode": mode, **more}
 
 

@@ -1,4 +1,4 @@
-"""A way to a server on which streams break: after every so many frames, in the middle of the next."""
+"""A proxy that cuts streams after a number of frames, in the middle of the next one."""
 
 import asyncio
 import re
@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 
 _FRAME = re.compile(rb"\nid: \d")
 _OVERLAP = 5
-"""One byte less than the shortest beginning of a frame: it may arrive in two pieces."""
+"""One byte less than the shortest start of a frame, because it may arrive in two pieces."""
 
 
 class Cutter:
-    """Listens on a port of its own and carries all that comes to another one of this machine and back."""
+    """Listens on a port of its own and forwards all bytes to another local port and back."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.every: int | None = None
-        """Frames that a connection lives for; none is cut without it."""
+        """The number of frames after which a connection is cut; None cuts none."""
         self.cuts = 0
         self.connections = 0
         self._is_open = asyncio.Event()
@@ -47,7 +47,7 @@ class Cutter:
             await asyncio.wait(self._open)
 
     def shut(self) -> None:
-        """Cut whatever is open, and let whoever comes wait."""
+        """Cut open connections, and let new ones wait."""
         self._is_open.clear()
         for writer in self._open.values():
             writer.transport.abort()
@@ -72,18 +72,18 @@ class Cutter:
     async def _carry_both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        from_there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target)
         try:
             async with asyncio.TaskGroup() as ways:
                 both = {
-                    ways.create_task(_pass_on(reader, to_there)),
-                    ways.create_task(self._pass_on_frames(from_there, writer)),
+                    ways.create_task(_pass_on_requests(reader, upstream_writer)),
+                    ways.create_task(self._pass_on_frames(upstream_reader, writer)),
                 }
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 for way in both:
                     way.cancel()
         finally:
-            to_there.transport.abort()
+            upstream_writer.transport.abort()
 
     async def _pass_on_frames(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -113,7 +113,8 @@ async def cutting(target: int) -> AsyncIterator[Cutter]:
         await cutter.close()
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Ask for responses that are not compressed, because frames are counted in them."""
     while data := await reader.read(65_536):
-        writer.write(data)
+        writer.write(data.replace(b"gzip", b"none"))
         await writer.drain()

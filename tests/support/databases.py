@@ -18,8 +18,8 @@ class Databases:
         parts = urlsplit(self.dsn)
         return urlunsplit((parts.scheme, parts.netloc, f"/{name}", parts.query, ""))
 
-    async def make_template(self, migrate: Callable[[str], Awaitable[None]]) -> None:
-        """Once per server, whichever test process comes first."""
+    async def make_template(self, migrate: Callable[[str], Awaitable[object]]) -> None:
+        """Runs once per server, in the first test process."""
         connection = await asyncpg.connect(self.dsn)
         try:
             found = await connection.fetchval(

@@ -1,4 +1,4 @@
-"""Documents that are executed: the files that a page makes, its commands, and what they are said to show."""
+"""Executes documents: the files of a page, its commands, and their expected output."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """A block that is executed, and texts that its output has."""
+    """A block of commands, and texts that its output must contain."""
 
     script: str
     shows: list[str]
@@ -48,7 +48,7 @@ def block_after(text: str, mark: str) -> str:
 
 
 def part(text: str, begins: str, ends: str) -> str:
-    """What stands between two comments."""
+    """The text between two comments."""
     found = text.partition(f"<!-- {begins} -->")[2].partition(f"<!-- {ends} -->")
     assert found[1], begins
     return found[0]
@@ -74,19 +74,18 @@ def _following(text: str, start: int) -> list[str]:
 
 async def in_shell(script: str, folder: Path, **environment: str) -> None:
     """Execute commands with the command line and Postgres' programs at hand; all must succeed."""
-    path = f"{HOLDFAST.parent}{os.pathsep}{programs._bin()}{os.pathsep}{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         *("bash", "-c", f"set -euo pipefail\n{script}"),
         cwd=folder,
-        env={**os.environ, **environment, "PATH": path},
+        env={**os.environ, **environment, "PATH": _path()},
         stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await _finish(shell)
     assert shell.returncode == 0, errors.decode()
 
 
-async def execute(commands: list[Commands], base: str, folder: Path) -> list[str]:
-    """What each block prints, all in one shell, against the server at `base`."""
+async def execute(commands: list[Commands], base: str, folder: Path, **variables: str) -> list[str]:
+    """The output of each block; all run in one shell against the server at `base`."""
     parts = ["set -euo pipefail"]
     for number, block in enumerate(commands):
         script = block.script.replace("http://127.0.0.1:8000", base)
@@ -95,13 +94,18 @@ async def execute(commands: list[Commands], base: str, folder: Path) -> list[str
     shell = await asyncio.create_subprocess_exec(
         *("bash", "-c", "\n".join(parts)),
         cwd=folder,
-        env={**os.environ, "HOLDFAST_URL": base},
+        env={**os.environ, "PATH": _path(), "HOLDFAST_URL": base, **variables},
         stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await _finish(shell)
     printed = _printed(folder)
     assert shell.returncode == 0, f"{errors.decode()}\n{printed[-1:]}"
     return printed
+
+
+def _path() -> str:
+    """The programs that commands find: the command line, Postgres' programs, and those of this machine."""
+    return f"{HOLDFAST.parent}{os.pathsep}{programs._bin()}{os.pathsep}{os.environ['PATH']}"
 
 
 async def _finish(shell: asyncio.subprocess.Process) -> tuple[bytes, bytes]:

@@ -1,8 +1,8 @@
-"""A backend whose remote lives in the test's own process: it does what the user's words ask for.
+"""A backend whose remote agent is in the test process. It obeys commands in the user's message.
 
-`say <text>` answers, word by word; `ask <question>` and `login <where>` wait for somebody, and the answer
-is echoed; `fail <why>`, `cancelled` and `slow` end in their way; `hang` accepts the turn and never ends;
-`make <text>` makes an artifact; `die <why>` and `lose <what>` can't carry out the turn to its end; `break` is
+`say <text>` answers, word by word; `ask <question>` and `login <where>` open a ticket, and echo its
+answer, or obey it if it is `ask` or `hang`; `fail <why>`, `cancelled` and `slow` end with that status; `hang` accepts the turn and never ends;
+`make <text>` makes an artifact; `die <why>` and `lose <what>` fail during the turn; `break` is
 a defect of the backend; `hang unheard` hangs before it has accepted anything.
 """
 
@@ -54,12 +54,14 @@ class Echo:
     turns: list[Turn] = field(default_factory=list)
     aborts: list[Abort] = field(default_factory=list)
     was_answered: bool = False
-    """Somebody else has given the answer that it waits for."""
+    """Whether its question was answered elsewhere."""
     abort_fails: bool = False
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
-    """A turn hangs."""
+    """Set when a turn hangs."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
-    """Lets a hanging turn go on."""
+    """Set by a test to let a hanging turn continue."""
+
+    _accepted: dict[str, str] = field(default_factory=dict)
 
     # --- as a factory -----------------------------------------------------------------------------
 
@@ -77,28 +79,35 @@ class Echo:
 
     async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
         self.turns.append(turn)
-        words = "\n".join(message.text for message in turn.new_messages)
+        words = self.words_of_turn(turn)
         if words == "hang unheard":
             return await self._speak("hang", "", emitter)
         if not turn.joins:
             await emitter.bind({"task": turn.key})
-        if turn.answers:
-            return _said(f"you answered: {words}")
-        verb, _, rest = words.partition(" ")
+        verb, _, argument = words.partition(" ")
+        if turn.answers and verb not in ("ask", "hang"):
+            return _completed(f"you answered: {words}")
         if verb in ("say", "hang"):
-            return await self._speak(verb, rest, emitter)
-        return _answer(verb, rest, words)
+            return await self._speak(verb, argument, emitter)
+        return _answer(verb, argument, words)
 
-    async def _speak(self, verb: str, rest: str, emitter: TurnEmitter) -> BackendResult:
+    def words_of_turn(self, turn: Turn) -> str:
+        """Its new messages, also for a worker that joins it."""
+        if not turn.joins:
+            text = "\n".join(message.text for message in turn.new_messages)
+            self._accepted[turn.key] = text
+        return self._accepted.get(turn.key, "")
+
+    async def _speak(self, verb: str, argument: str, emitter: TurnEmitter) -> BackendResult:
         if verb == "say":
-            for word in rest.split():
+            for word in argument.split():
                 emitter.text(f"{word} ")
-            return _said(f"{rest} ")
+            return _completed(f"{argument} ")
         emitter.text("still ")
         self.hanging.set()
         await self.released.wait()
         emitter.text("here")
-        return _said("still here")
+        return _completed("still here")
 
     async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
         return frozenset() if self.was_answered else query.questions
@@ -124,18 +133,20 @@ class Echo:
         return Catalog(agents={spec.id: spec}, models={}, tools={})
 
 
-def _said(text: str, status: Completed | WaitingInput | WaitingAuth | None = None) -> BackendResult:
+def _completed(
+    text: str, status: Completed | WaitingInput | WaitingAuth | None = None
+) -> BackendResult:
     return BackendResult(status=status or Completed(), output=BackendOutput(text=text))
 
 
-def _answer(verb: str, rest: str, words: str) -> BackendResult:
+def _answer(verb: str, argument: str, words: str) -> BackendResult:
     match verb:
         case "ask":
-            return _said(rest, WaitingInput(rest))
+            return _completed(argument, WaitingInput(argument))
         case "login":
-            return _said(rest, WaitingAuth(rest))
+            return _completed(argument, WaitingAuth(argument))
         case "fail":
-            return BackendResult(status=BackendFailed(rest))
+            return BackendResult(status=BackendFailed(argument))
         case "cancelled":
             return BackendResult(status=BackendCancelled())
         case "slow":
@@ -143,10 +154,10 @@ def _answer(verb: str, rest: str, words: str) -> BackendResult:
         case "break":
             raise RuntimeError("a defect")
         case "die" | "lose":
-            raise BackendError("remote_unreachable", rest)
+            raise BackendError("remote_unreachable", argument)
         case "make":
-            made = Artifact(id="a1", name="draft", media_type="text/plain", content=rest)
+            made = Artifact(id="a1", name="draft", media_type="text/plain", content=argument)
             output = BackendOutput(text="made", artifacts=(made,))
             return BackendResult(status=Completed(), output=output)
         case _:
-            return _said(f"you said: {words}")
+            return _completed(f"you said: {words}")

@@ -1,8 +1,8 @@
 """A process that holds the embedded server of a folder, for tests that end it in every way.
 
-`python -m tests.support.embedded_holder HOW FOLDER` says "held" when the server runs. HOW is `hold`
-(lets go when stdin ends), `forget` (ends then without letting go) or `serve` (a web server under
-uvicorn that lets go when its lifespan ends).
+`python -m tests.support.embedded_holder HOW FOLDER` prints "held" when the server runs. HOW is `hold`
+(releases the server when stdin ends), `forget` (exits then without a release) or `serve` (a web server under
+uvicorn that releases it when its lifespan ends).
 """
 
 import sys

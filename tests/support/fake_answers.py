@@ -1,6 +1,6 @@
-"""What a fake provider answers: from the model's name and the transcript, never from who asks.
+"""The answers of the fake provider. They depend on the model's name and the transcript only.
 
-Model `fake-N[-Dms]` says N words, D milliseconds apart. In the newest user message, `CALL name {json}` and
+Model `fake-N[-Dms]` answers N words, D milliseconds apart. In the newest user message, `CALL name {json}` and
 `CALLS k name {json}` ask for tool calls when tools are offered, `THINK` for reasoning first, `STOP reason`
 for a finish reason, and `CHAOS name [once]` for a failure; the model `chaos-name` always fails that way.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.llm.scripted.prompts import Round, rounds_of
+from app.llm.scripted.scripts import Round, rounds_of
 
 _CHAOS = re.compile(r"\bCHAOS ([\w-]+)( once)?")
 _STOP = re.compile(r"\bSTOP (\w+)")
@@ -30,7 +30,7 @@ class Answer:
     once: bool
     prompt_tokens: int
     id: str
-    """The same for the same transcript, whatever wire it came over."""
+    """An id that depends on the transcript only, not on the protocol."""
 
     @property
     def completion_tokens(self) -> int:
@@ -79,7 +79,7 @@ def _of_contents(contents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _newest_user_message(
     messages: Sequence[dict[str, Any]],
 ) -> tuple[str, Sequence[dict[str, Any]]]:
-    """Its text, and what came after it. A user's turn of tool results only isn't one."""
+    """The newest user message and the messages after it. A user turn with tool results only does not count."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at]["role"] == "user" and (text := _text(messages[at].get("content"))):
             return text, messages[at + 1 :]

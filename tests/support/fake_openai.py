@@ -2,8 +2,8 @@
 
 Prints its port, then serves until it is killed, or until its input closes with `--until-stdin-closes`.
 POST /v1/chat/completions is the OpenAI-compatible wire, /v1/messages Anthropic's, and a path that ends in
-:streamGenerateContent Google's. What it answers is told in `fake_answers.py`.
-GET /stats?closed_early=N waits until N clients have left before their end, GET /asked tells the last request.
+:streamGenerateContent Google's. `fake_answers.py` documents the answers.
+GET /stats?closed_early=N waits until N clients have left before their end, GET /asked returns the last request.
 GET /mood/NAME makes every third answer from then on fail that way, as a prompt's CHAOS does; GET /mood/ ends it.
 """
 
@@ -20,10 +20,10 @@ from importlib import import_module
 from typing import Any
 
 from tests.support.fake_answers import Answer, answer_to
-from tests.support.fake_wires import Wire, anthropic_wire, google_wire, openai_wire
+from tests.support.fake_protocols import Wire, anthropic_wire, google_wire, openai_wire
 
 BLOCK = 64
-"""Words that are written at once when there is no delay between them."""
+"""The number of words in one write when there is no delay."""
 
 LAST_CHUNK = b"0\r\n\r\n"
 
@@ -92,7 +92,7 @@ class Client:
         await self.writer.drain()
 
     async def gone(self) -> None:
-        """Say nothing more, until the client has had enough."""
+        """Send nothing more until the client closes the connection."""
         await self.reader.read()
         raise ClientLeft
 
@@ -120,7 +120,7 @@ async def serve_client(stats: Stats, client: Client) -> None:
                 await stats.count_early_close()
                 break
     except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # a client that goes between two requests
+        pass  # the client left between two requests
     finally:
         client.writer.close()
 
@@ -218,9 +218,13 @@ async def _stream(client: Client, wire: Wire, answer: Answer, chaos: str) -> Non
         await _break(client, wire, chaos)
         return
     if answer.delay:
+        due = asyncio.get_running_loop().time()
         for _ in range(words):
             await client.send(wire.word)
-            await asyncio.sleep(answer.delay)  # noqa: TID251  a slow provider is what was asked for
+            # By a fixed schedule, so that a late word doesn't delay those after it.
+            due += answer.delay
+            left = due - asyncio.get_running_loop().time()
+            await asyncio.sleep(max(left, 0))  # noqa: TID251  a slow provider is what was asked for
     else:
         while words:
             await client.send(*([wire.word] * min(words, BLOCK)))

@@ -1,4 +1,4 @@
-"""Readers of the log in tests, and those who write what they read."""
+"""Readers of the event log for tests, and functions that write events."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,8 +16,8 @@ from app.events.sse_encoding import Frame
 from app.storage.checkpoints import single
 from app.storage.events import batched_append
 from app.storage.postgres.database import Database
+from tests.support.emitters import TIMEOUT_SECONDS, Emitters
 from tests.support.stored_runs import checkpoint_of, deltas
-from tests.support.voices import PATIENCE, Voices
 
 NOW = SystemClock().now
 
@@ -29,16 +29,16 @@ def scope_of(run: NewRun, run_id: RunId | None = None, *, until_done: bool = Fal
 @asynccontextmanager
 async def following(
     database: Database,
-    voices: Voices,
+    emitters: Emitters,
     scope: StreamScope,
     *,
     after: int = 0,
-    heartbeat: float = PATIENCE,
+    heartbeat: float = TIMEOUT_SECONDS,
     subscription: Subscription | None = None,
 ) -> AsyncIterator["Reader"]:
     follower = follow(
         database.pool,
-        voices.hub,
+        emitters.hub,
         scope,
         after=after,
         heartbeat=heartbeat,
@@ -52,58 +52,64 @@ async def following(
 
 
 class Reader:
-    """Takes what a follower shows, as much of it as asked for."""
+    """Reads frames of a follower."""
 
     def __init__(self, follower: Follower, frames: AsyncIterator[object]) -> None:
         self.follower = follower
         self._frames = frames
-        self.heard: list[Frame] = []
+        self.received: list[Frame] = []
 
     async def until(self, count: int) -> list[int]:
-        """The numbers of all that was heard, once there are so many."""
-        async for heard in self._frames:
-            if isinstance(heard, list):
-                self.heard += heard
-            if len(self.heard) >= count:
+        """Waits for `count` frames; returns the numbers of all received frames."""
+        async for received in self._frames:
+            if isinstance(received, list):
+                self.received += received
+            if len(self.received) >= count:
                 break
         return self.seqs
 
     async def to_the_end(self) -> list[int]:
-        async for heard in self._frames:
-            assert isinstance(heard, list), "the stream stays open"
-            self.heard += heard
+        async for received in self._frames:
+            assert isinstance(received, list), "the stream stays open"
+            self.received += received
         return self.seqs
 
-    async def silence(self) -> None:
-        """Nothing more for a heartbeat, and no end either."""
+    async def expect_no_frames(self) -> None:
+        """Assert that no frame and no end comes for one heartbeat."""
         assert await anext(self._frames) is None
 
     @property
     def seqs(self) -> list[int]:
-        return [frame.seq for frame in self.heard]
+        return [frame.seq for frame in self.received]
+
+    @property
+    def whole_frames(self) -> list[bytes]:
+        return [frame.whole for frame in self.received]
 
     @property
     def types(self) -> list[str]:
-        return [frame.event_type for frame in self.heard]
+        return [frame.event_type for frame in self.received]
 
 
-async def log_unheard(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
-    """Write events that nobody is told of."""
+async def log_unpublished(database: Database, run: NewRun, count: int, attempt: int = 1) -> None:
+    """Write events without a notification."""
     flush = batched_append.Flush(run.tenant, run.thread_id, run.id, attempt, deltas(*["x"] * count))
     assert await batched_append.flush(database.pool, [flush], NOW())
 
 
-async def come_to_rest(
-    voices: Voices, run: NewRun, state: Waiting | Done, *opened: Ticket, attempt: int = 1
+async def suspend_run(
+    emitters: Emitters, run: NewRun, state: Waiting | Done, *opened: Ticket, attempt: int = 1
 ) -> None:
-    async with voices.outgoing.transaction() as transaction:
+    async with emitters.outgoing.transaction() as transaction:
         saved = checkpoint_of(run, state=state, opened=opened, attempt=attempt)
         outcome = await single.save(transaction.connection, saved, at=transaction.now)
-        assert outcome == CheckpointSaved()
-        transaction.emit(run.tenant, run.thread_id, run.id, RunFinish({}, {"type": "suspended"}))
+        assert isinstance(outcome, CheckpointSaved)
+        transaction.emit(
+            run.tenant, run.thread_id, run.id, RunFinish({}, "waiting", {"type": "suspended"})
+        )
 
 
-async def say(voices: Voices, run: NewRun, *texts: str) -> None:
-    async with voices.outgoing.transaction() as transaction:
+async def emit(emitters: Emitters, run: NewRun, *texts: str) -> None:
+    async with emitters.outgoing.transaction() as transaction:
         for text in texts:
             transaction.emit(run.tenant, run.thread_id, run.id, TextDelta(text), 1)

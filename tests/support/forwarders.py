@@ -1,4 +1,4 @@
-"""A way to the database that a test can break: for everybody, or over one statement of its choice."""
+"""A proxy for the database that a test can break: for all connections, or at one statement."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -9,31 +9,31 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 _IDLE = b"Z\x00\x00\x00\x05I"
-"""The server is ready and in no transaction: what was sent before is committed."""
+"""The server is ready and in no transaction: earlier statements are committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Whoever sends the marker loses the connection, before it arrives or after it has worked."""
+    """The connection that sends the marker is closed, before the statement arrives or after its reply."""
 
     marker: bytes
     arrives: bool
 
 
 class Place(Enum):
-    """Where on its way a statement can be stopped."""
+    """Where a statement can be stopped."""
 
     STATEMENT = auto()
-    """Before it arrives."""
+    """It does not reach the server."""
     COMMIT = auto()
-    """It has worked, and the commit of its transaction doesn't arrive."""
+    """It was executed, and the COMMIT of its transaction does not arrive."""
     REPLY = auto()
-    """It is committed, and whoever sent it doesn't get to know."""
+    """It is committed, and the reply does not reach its client."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Halt:
-    """Whoever sends the marker waits at this place, for as long as they live."""
+    """The connection that sends the marker waits at this place for ever."""
 
     marker: bytes
     place: Place
@@ -41,21 +41,21 @@ class _Halt:
 
 
 class Forwarder:
-    """Listens on a port of its own, and carries all that comes to the database's socket and back."""
+    """Listens on a port of its own, and forwards all bytes to the database's socket and back."""
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)
         self._account_and_name = f"{parts.username}@{{}}{parts.path}"
         self._socket = _socket_of(database_url)
-        self._silenced: set[asyncio.Task[None]] = set()
-        self._is_silent = False
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._drops_all = False
         self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self.port = 0
         self._cut: _Cut | None = None
         self._halt: _Halt | None = None
         self.cuts = 0
-        """How many statements or replies were lost."""
+        """The number of lost statements and replies."""
 
     @property
     def url(self) -> str:
@@ -67,7 +67,7 @@ class Forwarder:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def block(self) -> None:
-        """Refuse whoever comes, and break off what is open."""
+        """Refuse new connections, and close the open ones."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -77,33 +77,33 @@ class Forwarder:
             await asyncio.wait(self._carriers)
 
     def lead_to(self, database_url: str) -> None:
-        """Carry whoever comes from now on to another server, at the same address."""
+        """Forward new connections to another server."""
         self._socket = _socket_of(database_url)
 
-    def silence(self) -> None:
-        """Carry nothing more over the connections that are open, and tell nobody; new ones are carried.
+    def drop_traffic_of_open_connections(self) -> None:
+        """Drop all bytes of open connections without closing them; new connections work.
 
-        As a firewall does that has forgotten them.
+        A firewall that has lost its state behaves so.
         """
-        self._silenced.update(self._carriers)
+        self._dropped.update(self._carriers)
 
-    def silence_for_ever(self) -> None:
-        """Carry nothing more, over new connections neither: nobody hears of anything."""
-        self._is_silent = True
+    def drop_all_traffic(self) -> None:
+        """Drop all bytes of open and new connections, without closing them."""
+        self._drops_all = True
 
     def lose(self, marker: bytes) -> None:
-        """Break the next connection that sends this, before it arrives."""
+        """Close the next connection that sends this, before it arrives."""
         self._cut = _Cut(marker, arrives=False)
 
     def lose_reply_to(self, marker: bytes) -> None:
-        """Break the next connection that sends this, once its transaction has ended.
+        """Close the next connection that sends this, after its transaction has ended.
 
-        Outside of transactions only a parameter will do: a statement's text is sent ahead, to prepare it.
+        Outside of a transaction the marker must be a parameter: the text is sent earlier, by PREPARE.
         """
         self._cut = _Cut(marker, arrives=True)
 
     def halt(self, marker: bytes, place: Place) -> asyncio.Event:
-        """Stop the next connection that sends this; set once it stands there."""
+        """Stop the next connection that sends this; the returned event is set when it has stopped."""
         self._halt = _Halt(marker, place)
         return self._halt.reached
 
@@ -114,28 +114,28 @@ class Forwarder:
         try:
             await self._carry_both_ways(reader, writer)
         except* OSError:
-            # One side has gone, or nobody was there.
+            # One side has closed, or the server refused.
             pass
         finally:
             writer.transport.abort()
             del self._carriers[task]
-            self._silenced.discard(task)
+            self._dropped.discard(task)
 
     async def _carry_both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Until one side has no more to say: then the other one has nobody to talk to."""
-        from_there, to_there = await asyncio.open_unix_connection(self._socket)
+        """Forward in both directions until one side closes; then close the other."""
+        database_reader, database_writer = await asyncio.open_unix_connection(self._socket)
         loses_reply = asyncio.Event()
         task = asyncio.current_task()
         halting: list[_Halt] = []
 
-        async def there() -> None:
+        async def to_database() -> None:
             while data := await reader.read(65_536):
-                if self._is_silent or task in self._silenced:
+                if self._drops_all or task in self._dropped:
                     continue
                 if self._halts(data, halting):
-                    # Who stands there says no more: what comes next is their end.
+                    # A stopped client sends nothing more: the next byte is its end.
                     await reader.read(1)
                     return
                 if (cut := self._cut_at(data)) is not None:
@@ -143,12 +143,12 @@ class Forwarder:
                         self.cuts += 1
                         return
                     loses_reply.set()
-                to_there.write(data)
-                await to_there.drain()
+                database_writer.write(data)
+                await database_writer.drain()
 
-        async def back() -> None:
-            while data := await from_there.read(65_536):
-                if self._is_silent or task in self._silenced:
+        async def to_client() -> None:
+            while data := await database_reader.read(65_536):
+                if self._drops_all or task in self._dropped:
                     continue
                 if loses_reply.is_set() and _IDLE in data:
                     self.cuts += 1
@@ -160,12 +160,12 @@ class Forwarder:
                 await writer.drain()
 
         try:
-            await _until_one_ends(there(), back())
+            await _until_one_ends(to_database(), to_client())
         finally:
-            to_there.transport.abort()
+            database_writer.transport.abort()
 
     def _halts(self, data: bytes, halting: list[_Halt]) -> bool:
-        """Whether what is on its way is where somebody has to stand still."""
+        """Whether these bytes of the client reach the halt."""
         if self._halt is not None and self._halt.marker in data:
             halting.append(self._halt)
             self._halt = None
@@ -195,7 +195,7 @@ def _socket_of(database_url: str) -> Path:
 
 
 def _is_stopped(halt: _Halt, data: bytes) -> bool:
-    """Whether what is on its way to the database doesn't arrive."""
+    """Whether the halt keeps these bytes from the database."""
     match halt.place:
         case Place.STATEMENT:
             return True

@@ -1,4 +1,4 @@
-"""Plugins for tests: hooks that remember what they saw, and answer as they are told."""
+"""Plugins for tests: hooks that record their views, and return given actions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ Answer = Callable[[HookView], Sequence[Request]]
 
 
 class Hooks:
-    """One plugin; in each of its phases it remembers the view and answers by `answers`."""
+    """One plugin; in each of its phases it records the view and returns the action of `answers`."""
 
     def __init__(self, answers: dict[Phase, Answer], *, name: str = "hooks", **more: Any) -> None:
         self.seen: list[HookView] = []
@@ -25,7 +25,7 @@ class Hooks:
         return [view.phase for view in self.seen]
 
     def calls(self, phase: Phase) -> list[str]:
-        """The ids of the calls that it was asked about in a phase."""
+        """The ids of the calls in the views of a phase."""
         return [view.call.id for view in self.seen if view.phase is phase and view.call]
 
 
@@ -34,10 +34,10 @@ def nothing(_: HookView) -> Sequence[Request]:
 
 
 def about(call_id: str, *requests: Request) -> Answer:
-    """Ask for something about one call only."""
+    """Return an action for one call only."""
     return lambda view: requests if view.call is not None and view.call.id == call_id else ()
 
 
 def watching(*phases: Phase, name: str = "witness") -> Hooks:
-    """A plugin that only looks on."""
+    """A plugin that only records its views."""
     return Hooks(dict.fromkeys(phases, nothing), name=name)

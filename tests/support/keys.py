@@ -1,4 +1,4 @@
-"""API keys for tests: a keys file as an operator writes it, for keys that are their own names."""
+"""API keys for tests: a keys file in which each key equals the name of its holder."""
 
 import hashlib
 import json
@@ -9,10 +9,16 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a key: of which tenant, and with which scopes."""
+    """The holder of a key: tenant and scopes."""
 
     tenant: str
-    scopes: Sequence[str] = ("runs:read", "runs:write", "decisions:write", "signals:write")
+    scopes: Sequence[str] = (
+        "runs:read",
+        "runs:write",
+        "decisions:write",
+        "signals:write",
+        "usage:read",
+    )
 
 
 def write_keys(file: Path, holders: Mapping[str, Holder]) -> Path:

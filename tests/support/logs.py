@@ -1,4 +1,4 @@
-"""A thread's log in few words: messages with readable ids, at their places."""
+"""Short constructors for the messages of a log, with readable ids."""
 
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
@@ -14,7 +14,7 @@ def message(
     run: str | None = None,
     step: int | None = None,
     visibility: Visibility = Visibility.ALL,
-    ran_with: JsonObject | None = None,
+    edited_arguments: JsonObject | None = None,
 ) -> Message:
     return Message(
         id=MessageId(id),
@@ -25,7 +25,7 @@ def message(
         visibility=visibility,
         run_id=None if run is None else RunId(run),
         step_index=step,
-        ran_with=ran_with,
+        edited_arguments=edited_arguments,
     )
 
 

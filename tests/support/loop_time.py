@@ -1,4 +1,4 @@
-"""How long one step of an event loop keeps all others waiting, in processor time of the loop's thread.
+"""How long one step of an event loop blocks it, in processor time of the loop's thread.
 
 Processor time, because other processes of the machine must not count; and compared with a reference loop of
 the same process, because machines differ.
@@ -29,10 +29,10 @@ _TIMEOUT = 120.0
 @dataclass(slots=True)
 class LoopTime:
     longest: float = 0.0
-    """Seconds that the longest step has taken since `reset`."""
+    """Seconds of the longest step since `reset`."""
     step: str = ""
     allowed: float = 0.0
-    """What the reference loop takes."""
+    """Seconds of the reference loop."""
 
     def reset(self) -> None:
         self.longest, self.step = 0.0, ""
@@ -70,7 +70,7 @@ def reference() -> float:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the test runner."""
+    """A uvicorn server that leaves signals to the test runner."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -81,11 +81,11 @@ class _Server(uvicorn.Server):
 async def served_here(settings: Settings) -> AsyncIterator[int]:
     """The whole service on this loop, as `holdfast serve` has it; yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    async with open_application(settings) as house:
+    async with open_application(settings) as replica:
         gc.collect()
         gc.freeze()
         config = uvicorn.Config(
-            create_app(house, load_authenticator(None, None)),
+            create_app(replica, load_authenticator(None, None)),
             http=bounded_protocol(settings.client_timeout, settings.max_body_bytes),
             ws="none",
             log_config=None,
@@ -128,7 +128,7 @@ async def ask(
 def _exchange(port: int, request: bytes) -> Reply:
     with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT) as connection:
         pieces: list[bytes] = []
-        # An answer that comes before the whole request is read ends in a reset.
+        # A response before the end of the request may be followed by a reset.
         with suppress(ConnectionResetError, BrokenPipeError):
             connection.sendall(request)
         with suppress(ConnectionResetError):

@@ -1,4 +1,4 @@
-"""A NATS server in a process of its own, on a port that stays its own while it is killed and started again."""
+"""A NATS server in its own process; it keeps its port over kill and restart."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-PATIENCE = 15.0
+TIMEOUT_SECONDS = 15.0
 _PROGRAM = Path(sys.executable).with_name("nats-server")
 _READY = b"Server is ready"
 
@@ -30,14 +30,14 @@ class NatsServer:
             stderr=asyncio.subprocess.PIPE,
         )
         assert self._process.stderr is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for line in self._process.stderr:
                 if _READY in line:
                     return
         raise AssertionError("nats-server has ended")
 
     async def kill(self) -> None:
-        """As a machine does that loses power."""
+        """Kill it with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode in front of a cluster; it may be restarted while others use it."""
+"""PgBouncer in transaction mode in front of a cluster; a test may restart it during use."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from tests.support.conditions import eventually
 from tests.support.ports import free_port
 
 CONNECTIONS = 6
-"""Of PgBouncer to the server."""
+"""Connections of PgBouncer to the server."""
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where Debian keeps servers; not everybody has it in the PATH."""
+"""The folder of server programs on Debian; it may be missing in PATH."""
 
 
 def program() -> str:
@@ -31,7 +31,7 @@ def program() -> str:
 
 
 class PgBouncer:
-    """Few connections to the server, in turns: whoever relies on a session is found out at once."""
+    """Few server connections, used in rotation, so that code that relies on a session fails at once."""
 
     def __init__(self, folder: Path, cluster: Cluster, database: str) -> None:
         folder.chmod(0o755)
@@ -75,7 +75,7 @@ class PgBouncer:
         await eventually(listens)
 
     async def stop(self) -> None:
-        """At once: whoever has a connection loses it."""
+        """Stop at once; all client connections are closed."""
         process, self._process = self._process, None
         if process is not None:
             if process.returncode is None:
@@ -90,7 +90,7 @@ class PgBouncer:
         return await asyncio.create_subprocess_exec(
             program(),
             self._folder / "pgbouncer.ini",
-            # It refuses to work for root.
+            # PgBouncer refuses to run as root.
             user=None if self._user.is_current else self._user.uid,
             group=None if self._user.is_current else self._user.gid,
             extra_groups=None if self._user.is_current else [],

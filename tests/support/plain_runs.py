@@ -1,4 +1,4 @@
-"""A run in memory with a scripted model, plain tools and plugins: what the real loop makes of it."""
+"""A run in memory with a scripted model, executed by the real loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -9,15 +9,16 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tickets.tickets import Ticket
-from app.llm.scripted.model import Say, ScriptedModel, ScriptedTurn, turn
+from app.llm.scripted.model import ScriptedModel, ScriptedText, ScriptedTurn, turn
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, RemoteAgent, ResolvedAgent, UnknownAgentVersion
 from app.runtime.cancellation import Interruption
 from app.runtime.endings import Ending
 from app.runtime.plugins import Plugin, PluginSet
-from app.runtime.ports import ModelRequest, Tool
+from app.runtime.ports.models import ModelRequest
+from app.runtime.ports.tools import Tool
 from tests.support.event_order import Event, check_thread
-from tests.support.memory_house import MemoryHouse
+from tests.support.memory_system import MemorySystem
 from tests.support.thread_rows import Rows
 
 SPEC = AgentSpec(id=AgentId("clerk"), model="scripted")
@@ -37,7 +38,7 @@ class PlainRun(Agents):
         spec = replace(SPEC, tools=tuple(by_name), **of_spec)
         self._turns = list(turns)
         self.requests: list[ModelRequest] = []
-        self.house = MemoryHouse(spec)
+        self.system = MemorySystem(spec)
         self.agent = ResolvedAgent(
             spec=spec,
             model=ScriptedModel("scripted", self._next_turn),
@@ -60,44 +61,44 @@ class PlainRun(Agents):
         return await self.execute()
 
     async def create(self, **of_record: Any) -> None:
-        """Start the run; a worker has still to take it."""
-        await self.house.start(here=False)
+        """Start the run without a claim."""
+        await self.system.start(here=False)
         self.change(**of_record)
 
     def change(self, **of_record: Any) -> None:
-        self.house.record = replace(self.house.record, **of_record)
+        self.system.record = replace(self.system.record, **of_record)
 
     async def execute(self) -> Ending:
-        """Let a worker have the run until it stops by itself."""
-        claimed = await self.house.claim()
+        """Claim the run and execute it until it ends, suspends or is handed over."""
+        claimed = await self.system.claim()
         assert claimed is not None, "the run is done"
         self.interruption = Interruption()
-        run, voice = await self.house.load(claimed, self.agent, self, self.interruption)
+        run, emitter = await self.system.load(claimed, self.agent, self, self.interruption)
         self.before_it_executes(run)
-        ending = await self.house.advance(run)
-        await voice.flush()
-        self.rows = await self.house.rows()
+        ending = await self.system.advance(run)
+        await emitter.flush()
+        self.rows = await self.system.rows()
         check_thread(self.rows.events)
         return ending
 
     async def lose_worker(self, reached: asyncio.Event) -> None:
-        """Let a worker have the run, and kill the worker once that is reached."""
+        """Execute the run, and kill its worker once `reached` is set."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.execute())
             await until(reached)
             task.cancel()
-        self.rows = await self.house.rows()
+        self.rows = await self.system.rows()
 
     async def answer(self, action: Action, *, to: Ticket | None = None, **more: Any) -> Ending:
-        """Answer the open question, or one of several, and execute the run."""
+        """Decide the open ticket, or the given one, and execute the run."""
         if to is None:
             [to] = self.rows.open_tickets
-        await self.house.decide(to, DecisionAnswer(action=action, **more))
+        await self.system.decide(to, DecisionAnswer(action=action, **more))
         return await self.execute()
 
     def _next_turn(self, request: ModelRequest) -> ScriptedTurn:
         self.requests.append(request)
-        return self._turns.pop(0) if self._turns else turn(Say(("Done.",)))
+        return self._turns.pop(0) if self._turns else turn(ScriptedText(("Done.",)))
 
     def events(self, kind: str) -> list[Event]:
         return [event for event in self.rows.of_run if event["event_type"] == kind]
@@ -107,6 +108,17 @@ class PlainRun(Agents):
         return [(entry.message.role.value, entry.message.text) for entry in self.rows.log]
 
 
+async def loaded_run(*, record: dict[str, Any] | None = None, **more: Any) -> ActiveRun:
+    """A run as the loop gets it, with other fields of it and of its record."""
+    plain = PlainRun()
+    await plain.create()
+    claimed = await plain.system.claim()
+    assert claimed is not None
+    run, _ = await plain.system.load(claimed, plain.agent, plain, Interruption())
+    changed = replace(run.record, **(record or {}))
+    return replace(run, record=changed, **more)
+
+
 async def until(event: asyncio.Event) -> None:
-    """Wait for a signal, and not for ever."""
+    """Wait for a signal, with a time-out."""
     await asyncio.wait_for(event.wait(), 15)

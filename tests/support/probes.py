@@ -1,4 +1,4 @@
-"""Tools that tell a test when they are called, and go on when it lets them."""
+"""Tools that signal their calls to a test, and wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,13 +8,14 @@ from typing import Any, Literal
 from app.domain.ids import CallId
 from app.domain.json_values import Json
 from app.llm.scripted.model import Call
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.tools.functions.decorator import tool
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """One call as the tool got it."""
+    """One call that the tool received."""
 
     call_id: str
     idempotency_key: str
@@ -24,16 +25,16 @@ class Handed:
 
 @dataclass(slots=True, kw_only=True)
 class Probe:
-    """`held` stops every call until `open` is set; the first `asks` calls ask a person instead."""
+    """With `held` every call waits until `open` is set; the first `asks` calls suspend."""
 
     name: str = "probe"
     effect: Literal["read", "idempotent", "unsafe"] = "unsafe"
     held: bool = False
     asks: int = 0
     named: str | None = None
-    """What the tool calls its questions."""
+    """The suspension id of its tickets."""
     shows: str = ""
-    """What it shows of its output before anything else, with how far it is."""
+    """Output that it streams first, together with progress."""
     reconcile: Callable[..., Any] | None = None
     handed: list[Handed] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,7 +57,7 @@ class Probe:
         return tool(name=self.name, effect=self.effect, reconcile=self.reconcile)(probe)
 
     def call(self, id: str, text: str = "") -> Call:
-        """A model's call of this tool."""
+        """A scripted call of this tool."""
         return Call(tool=self.name, arguments={"text": text} if text else {}, id=CallId(id))
 
     async def was_reached(self) -> None:

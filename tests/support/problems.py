@@ -1,4 +1,4 @@
-"""What every refusal over HTTP looks like."""
+"""Checks the problem document of a refusal."""
 
 from typing import Any
 from uuid import UUID
@@ -16,24 +16,24 @@ ALWAYS = {
     "code",
     "trace_id",
     "retryable",
-    "error",
 }
 
 
 def the_problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The answer's problem document, which must be this one and whole."""
+    """The response's problem document; it must be complete and have this status and code."""
     assert (response.status_code, _code(response)) == (status, code), response.text
     assert response.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = response.json()
     assert problem.keys() >= ALWAYS
     path = response.request.url.path
     assert declares(response.request.method, path, status, code), (
-        f"{response.request.method} {path} says {code}: name it in the refusals(…) of its route."
+        f"{response.request.method} {path} answers {code}: add it to the refusals(…) of its route."
     )
-    assert problem["type"] == f"https://holdfast.invalid/problems/{code}"
+    assert problem["type"] == f"/problems/{code}"
     assert problem["status"] == status
     assert problem["title"]
-    assert problem["detail"] == problem["error"] != ""
+    assert problem["detail"]
+    assert "error" not in problem
     assert problem["instance"] == response.request.url.raw_path.decode().partition("?")[0]
     assert problem["retryable"] is (status in (429, 503))
     UUID(problem["trace_id"])

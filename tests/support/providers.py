@@ -1,4 +1,4 @@
-"""The fake model provider as a process that a test can start and ask."""
+"""Starts the fake model provider as a process, and reads its counters."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counted since its start; connections are those that made a request for an answer."""
+    """Counters since its start; `connections` counts those with a request for an answer."""
 
     connections: int
     requests: int
@@ -32,7 +32,7 @@ class FakeProvider:
 
     @property
     def base_url(self) -> str:
-        """Where the OpenAI-compatible wire is; Anthropic's begins at the origin."""
+        """The base URL of the OpenAI-compatible API; Anthropic's begins at the origin."""
         return f"{self.origin}/v1"
 
     def asked(self) -> dict[str, Any]:
@@ -41,11 +41,11 @@ class FakeProvider:
         return body
 
     def be(self, mood: str) -> None:
-        """Fail every third answer from now on in one of the ways that it has; none with an empty one."""
+        """Make every third answer fail with this kind of chaos; an empty kind ends it."""
         httpx2.get(f"{self.origin}/mood/{mood}", timeout=10).raise_for_status()
 
     def stats(self, *, closed_early: int = 0) -> Stats:
-        """Waits until that many clients have closed their socket before their answer was over."""
+        """Waits until that many clients have closed their socket early."""
         params = {"closed_early": str(closed_early)}
         answer = httpx2.get(f"{self.origin}/stats", params=params, timeout=10)
         return Stats(**answer.json())
@@ -53,7 +53,7 @@ class FakeProvider:
 
 @contextmanager
 def fake_provider() -> Iterator[FakeProvider]:
-    """Runs it until the context is left, or until we die, however we die."""
+    """Runs it until the context ends or this process dies."""
     command = [sys.executable, "-m", "tests.support.fake_openai", "--until-stdin-closes"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE

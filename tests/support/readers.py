@@ -1,44 +1,43 @@
-"""A reader of one event stream that comes back by itself, as often as it takes, until nothing is left."""
+"""A reader of one event stream that reconnects until the stream has ended."""
 
-import json
 from dataclasses import dataclass, field
 
 import httpx2
 
-from tests.support.streams import EVENT_STREAM, PATIENCE, Event
+from tests.support.envelopes import Envelope
+from tests.support.streams import EVENT_STREAM, TIMEOUT_SECONDS, Event
 
 
 @dataclass(slots=True)
-class Heard:
-    """What a reader was given, and the status that sent it home."""
+class Received:
+    """The events of a reader, and the status that ended its reconnects."""
 
     events: list[Event] = field(default_factory=list)
     connections: int = 0
     status: int = 0
+    _envelope: Envelope = field(default_factory=Envelope)
 
     def take(self, id: str, data: str) -> None:
-        event = json.loads(data)
-        assert id == str(event["seq"])
-        self.events.append(event)
+        self.events.append(self._envelope.restore(id, data))
 
 
-async def httpx2_event_source(url: str, heard: Heard) -> Heard:
-    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+async def httpx2_event_source(url: str, received: Received) -> Received:
+    async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as http:
         while True:
-            headers = EVENT_STREAM | since(heard)
+            headers = EVENT_STREAM | since(received)
             try:
                 async with http.stream("GET", url, headers=headers) as response:
                     if response.status_code != 200:
-                        heard.status = response.status_code
-                        return heard
-                    heard.connections += 1
+                        received.status = response.status_code
+                        return received
+                    received.connections += 1
                     async for sse in httpx2.EventSource(response):
                         if sse.data:
-                            heard.take(sse.id, sse.data)
+                            received.take(sse.id, sse.data)
             except httpx2.TransportError:
                 continue
 
 
-def since(heard: Heard) -> dict[str, str]:
-    """The header with which it comes back."""
-    return {"Last-Event-ID": str(heard.events[-1]["seq"])} if heard.events else {}
+def since(received: Received) -> dict[str, str]:
+    """The `Last-Event-ID` header of its reconnect."""
+    return {"Last-Event-ID": str(received.events[-1]["seq"])} if received.events else {}

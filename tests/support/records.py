@@ -1,4 +1,4 @@
-"""A run's record and a ticket in few words: tests name only what they are about."""
+"""Constructors for a run record and a ticket with defaults."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,13 +8,8 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.runs import Created, Lineage, MessageOutput, RunRecord, Usage
-from app.domain.tickets.tickets import (
-    Ticket,
-    TicketKind,
-    TicketStatus,
-    allowed_actions,
-    arguments_digest,
-)
+from app.domain.tickets.opening import allowed_actions, arguments_digest
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import ResumeMode
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -70,10 +65,10 @@ _TICKET = Ticket(
 
 
 def a_record(**changes: Any) -> RunRecord:
-    """A run that waits to be executed for the first time."""
+    """A run that was admitted and never executed."""
     return replace(_RECORD, **changes)
 
 
 def a_ticket(**changes: Any) -> Ticket:
-    """An open question whether a call may run."""
+    """An open approval ticket."""
     return replace(_TICKET, **changes)

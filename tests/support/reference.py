@@ -1,8 +1,8 @@
-"""A small model of what may become of each call: it watches an execution and objects to what may not be.
+"""A small model of the states of each call. It watches an execution and fails when a rule is broken.
 
 asked for ──► allowed ──► marked ──► handed to its tool ──► result, saved once
-                 ▲           (each allows the next, once; an unsafe call that was lost over needs
-                 └── a person's yes                         a new yes)
+                 ▲           (each state allows the next one, once; an unsafe call that was
+                 └── a person's approval       interrupted by a crash needs a new approval)
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ from app.domain.tools.tool_calls import (
     idempotency_key,
     result_of_response,
 )
-from app.runtime.ports import ModelRequest, ToolContext
+from app.runtime.ports.models import ModelRequest
+from app.runtime.ports.tool_context import ToolContext
 from tests.support.team import TEAM
 
 _RUNS_THE_TOOL = (Action.APPROVE, Action.EDIT)
@@ -33,12 +34,12 @@ _RUNS_THE_TOOL = (Action.APPROVE, Action.EDIT)
 
 @dataclass(slots=True)
 class Call:
-    """One call, as far as it has come."""
+    """One call and its current state."""
 
     name: str
     asked_with: Json
     arguments: Json
-    """What it is to run with: as asked for, or as a person has edited it."""
+    """The effective arguments: those of the model, or those of an `edit` decision."""
     effect: Effect
     position: int
     may_run: bool
@@ -47,23 +48,23 @@ class Call:
     asked_itself: bool = False
     answer: DecisionAnswer | None = None
     result: ToolResult | None = None
-    """What its tool has returned, until that is saved."""
-    kept: ToolResult | None = None
-    """A result that is saved, and is told when its turn comes."""
+    """The result that its tool returned and no checkpoint has saved yet."""
+    saved_result: ToolResult | None = None
+    """A result that a checkpoint saved, and that enters the log in the order of the calls."""
     outcome: str | None = None
-    """What the log says came of it."""
+    """The text of its result in the log."""
     shown: tuple[Json, ...] = ()
-    """The arguments that a model may read of it: of a call that may have run, either."""
+    """The arguments that a model may read; both versions if the call may have run."""
 
     @property
     def known(self) -> ToolResult | None:
-        """What it came to, told or not."""
-        return self.result or self.kept
+        """Its result, saved or not."""
+        return self.result or self.saved_result
 
 
 @dataclass(slots=True)
 class Reference:
-    """`tools` are those that there are, with their effect; `gated` are those that need a person's yes."""
+    """`tools` are all tools with their effect; `gated` are those that need approval."""
 
     tools: dict[str, Effect]
     gated: frozenset[str]
@@ -76,14 +77,14 @@ class Reference:
     answers: dict[TicketKey, DecisionAnswer] = field(default_factory=dict)
     applied: set[TicketKey] = field(default_factory=set)
 
-    # --- what is seen ---------------------------------------------------------------------------
+    # --- observations ---------------------------------------------------------------------------
 
     def asked(self, agent: str, request: ModelRequest) -> None:
-        """A model sees each call with exactly one result, right behind it, as it was run."""
+        """A model sees each call with its effective arguments, and exactly one result right after it."""
         passed_on = sum(step < self.steps for step in self.passes)
-        assert agent == TEAM[passed_on % 2], "another agent is at work"
+        assert agent == TEAM[passed_on % 2], "another agent is active"
         unanswered = self.tickets.keys() - self.answers.keys()
-        assert not unanswered, "a model is asked while people are"
+        assert not unanswered, "a model is asked while tickets are open"
         expected: list[tuple[Call, CallId]] = []
         for message in request.messages:
             if message.role is Role.TOOL:
@@ -102,13 +103,15 @@ class Reference:
     def handed(self, arguments: Json, context: ToolContext) -> None:
         call = self.calls[context.idempotency_key]
         assert call.outcome is None, "a finished call is executed again"
-        assert call.kept is None, "a call runs again whose result is kept"
+        assert call.saved_result is None, "a call runs again although its result is saved"
         assert call.is_marked, "a call runs that no commit has marked"
-        assert call.may_run, "a call runs that nobody has allowed, or once more than allowed"
+        assert call.may_run, "a call runs without approval, or more often than approved"
         assert arguments == call.arguments, "a call runs with other arguments"
         answer = call.answer
         given = answer.result if answer is not None and answer.action is Action.APPROVE else None
-        assert context.resume_input == given, "a call gets another answer than was given"
+        assert context.resume_input == given, (
+            "a call gets another decision than the one that was made"
+        )
         call.is_marked, call.was_handed = False, True
         call.may_run = call.effect.may_be_rerun
 
@@ -116,7 +119,7 @@ class Reference:
         self.calls[context.idempotency_key].result = result
 
     def lost(self) -> None:
-        """The worker is gone, and with it what nobody has saved."""
+        """The worker is lost, with all results that were not saved."""
         for call in self.calls.values():
             call.result = None
 
@@ -134,14 +137,16 @@ class Reference:
         for ticket in checkpoint.opened:
             self._open(ticket)
         for key in checkpoint.applied:
-            assert key in self.answers, "an answer is applied that nobody gave"
-            assert key not in self.applied, "an answer is applied twice"
+            assert key in self.answers, "a decision is applied that was never made"
+            assert key not in self.applied, "a decision is applied twice"
             self.applied.add(key)
         for state in checkpoint.calls:
             call = self.calls[state.idempotency_key]
             if state.unreported_result is not None:
-                assert state.unreported_result in (call.result, call.kept), "another result is kept"
-                call.kept, call.result = state.unreported_result, None
+                assert state.unreported_result in (call.result, call.saved_result), (
+                    "another result is saved"
+                )
+                call.saved_result, call.result = state.unreported_result, None
             elif state.status is CallStatus.RUNNING:
                 call.is_marked = True
         placeholders = {ticket.call_id for ticket in checkpoint.opened}
@@ -154,13 +159,13 @@ class Reference:
             self._check_end(checkpoint.state)
             self.steps = 0
 
-    def came_to_rest(self) -> None:
-        """A worker is done with the run, in good order."""
+    def execution_ended(self) -> None:
+        """A worker ended its execution regularly, so each result must be saved."""
         unsaved = [call for call in self.calls.values() if call.result is not None]
-        assert not unsaved, f"results that nobody has saved: {unsaved}"
+        assert not unsaved, f"results that were not saved: {unsaved}"
 
-    def ended_at_rest(self, appended: Sequence[Message]) -> None:
-        """A command has ended the run: what was open has been interrupted."""
+    def ended_while_idle(self, appended: Sequence[Message]) -> None:
+        """A command ended the idle run: its open calls are interrupted."""
         for message in appended:
             self._settle(message, ends=True)
         open_calls = [call for call in self.calls.values() if call.outcome is None]
@@ -169,7 +174,7 @@ class Reference:
         self.answers.clear()
         self.steps = 0
 
-    # --- what follows from it -------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------
 
     def _learn_calls(self, run_id: RunId, message: Message) -> None:
         assert message.run_id in (run_id, None), "a message of another run"
@@ -191,19 +196,21 @@ class Reference:
         assert call.outcome is None, "a question about a finished call"
         match ticket.kind:
             case TicketKind.APPROVAL:
-                assert call.name in self.gated, "nobody needs to allow this"
-                assert not call.was_handed, "somebody has allowed this before"
+                assert call.name in self.gated, "this tool needs no approval"
+                assert not call.was_handed, "this call was approved before"
             case TicketKind.INPUT:
-                assert call.known is not None, "the tool has returned nothing"
-                assert call.known.suspension is not None, "the tool has asked nothing"
+                assert call.known is not None, "the tool returned nothing"
+                assert call.known.suspension is not None, "the tool opened no question"
                 call.asked_itself = True
             case TicketKind.OUTCOME_UNKNOWN:
-                assert not call.effect.may_be_rerun, "may be run again instead of asking"
+                assert not call.effect.may_be_rerun, (
+                    "a ticket is opened for a call that may be rerun"
+                )
                 assert call.is_marked or call.was_handed, "its outcome is known: it never began"
             case _:
                 raise AssertionError(f"a ticket of kind {ticket.kind}")
         call.may_run = call.is_marked = False
-        call.result = call.kept = None
+        call.result = call.saved_result = None
 
     def _settle(self, message: Message, *, ends: bool) -> None:
         assert message.tool_call_id is not None
@@ -211,19 +218,19 @@ class Reference:
         assert call.outcome is None, "a call gets a second result"
         call.outcome = message.text
         is_known = call.known is not None or not (call.is_marked or call.was_handed)
-        ran_with = call.arguments if call.known is not None else call.asked_with
-        call.shown = (ran_with,) if is_known else (ran_with, call.arguments)
+        effective_arguments = call.arguments if call.known is not None else call.asked_with
+        call.shown = (effective_arguments,) if is_known else (effective_arguments, call.arguments)
         expected = self._expected(call, message)
         if ends and (call.known is None or call.known.suspension is not None):
             expected.add(INTERRUPTED)
         assert message.text in expected, f"{message.text!r} instead of one of {expected}"
-        call.result = call.kept = None
+        call.result = call.saved_result = None
 
     def _expected(self, call: Call, message: Message) -> set[str]:
         if call.known is not None:
             return {call.known.text}
         if call.answer is not None and call.answer.action not in _RUNS_THE_TOOL:
-            return {_told(call.name, call.answer)}
+            return {_result_of(call.name, call.answer)}
         before = [one for one in self._neighbours(message) if one.position < call.position]
         stops = any(one.asked_itself for one in before) and not self.is_parallel
         if stops and not call.was_handed:
@@ -236,26 +243,32 @@ class Reference:
 
     def _check_finish(self, checkpoint: Checkpoint) -> None:
         finishes = [
-            said.event for said in checkpoint.pending_events if isinstance(said.event, RunFinish)
+            pending.event
+            for pending in checkpoint.pending_events
+            if isinstance(pending.event, RunFinish)
         ]
         if isinstance(checkpoint.state, Running):
-            assert not finishes, "says that it ends, and goes on"
+            assert not finishes, "a running run has a `run_finish`"
             return
-        assert len(finishes) == 1, "ends with another number of finishes than one"
-        assert checkpoint.pending_events[-1].event is finishes[0], "something after the finish"
+        assert len(finishes) == 1, "an activation needs exactly one `run_finish`"
+        assert checkpoint.pending_events[-1].event is finishes[0], "an event after `run_finish`"
         match checkpoint.state:
             case Waiting():
                 open_ones = self.tickets.keys() - self.answers.keys()
                 waiting = finishes[0].waiting
                 assert waiting is not None
-                assert {one["id"] for one in waiting["tickets"]} == open_ones, "waits for others"
+                assert {one["id"] for one in waiting["tickets"]} == open_ones, (
+                    "the run waits for other tickets than the open ones"
+                )
             case Done(termination):
-                assert finishes[0].termination == termination_to_json(termination), "another end"
+                assert finishes[0].termination == termination_to_json(termination), (
+                    "the event and the record have different terminations"
+                )
 
     def _check_end(self, state: Done) -> None:
         if termination_to_json(state.termination)["type"] not in ("cancelled", "error"):
-            assert self.applied >= self.answers.keys(), "an answer was lost"
-            assert not self.tickets.keys() - self.answers.keys(), "done before people have answered"
+            assert self.applied >= self.answers.keys(), "a decision was lost"
+            assert not self.tickets.keys() - self.answers.keys(), "done with open tickets"
         open_calls = [call for call in self.calls.values() if call.outcome is None]
         assert not open_calls, f"done, with calls that have no result: {open_calls}"
         self.tickets.clear()
@@ -276,13 +289,13 @@ def _key(message: Message, call_id: CallId) -> str:
     return idempotency_key(message.run_id, message.step_index, call_id)
 
 
-def _told(name: str, answer: DecisionAnswer) -> str:
-    """What a model reads when a person has answered in the tool's place."""
+def _result_of(name: str, answer: DecisionAnswer) -> str:
+    """The text that a model reads when a decision replaces the tool's result."""
     match answer.action:
         case Action.REJECT:
             return denial(answer)
         case Action.RESPOND:
             return result_of_response(name, answer.result).text
         case _:
-            said = answer.result if answer.result is not None else answer.reason
-            return said if isinstance(said, str) else compact(said)
+            given = answer.result if answer.result is not None else answer.reason
+            return given if isinstance(given, str) else compact(given)

@@ -1,4 +1,4 @@
-"""Remote agents for the contract of backends: each obeys the same words, by whatever way it is reached."""
+"""Remote agents for the contract tests of backends: all obey the same commands over different protocols."""
 
 import asyncio
 import re
@@ -22,19 +22,19 @@ from app.domain.ids import AgentId
 from app.domain.json_values import Json
 from app.llm.catalog import ModelCatalog
 from app.llm.scripted.model import Script, in_order
+from tests.support.commanded_model import ASK, CommandedModel, ask_person
 from tests.support.databases import Databases
 from tests.support.echo_backend import Echo
-from tests.support.house import OneModel, an_agent
-from tests.support.obedience import ASK, Obedience, ask_person
+from tests.support.replicas import OneModel, an_agent
 from tests.support.servers import Server, serving
-from tests.support.streams import PATIENCE
+from tests.support.streams import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 _SERVES = re.compile(rb"serves on (\S+)")
 
 
 class Remote(Protocol):
-    """An agent that lives somewhere, and what a test can see of it there."""
+    """A remote agent, and what a test can observe of it."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -46,25 +46,25 @@ class Remote(Protocol):
     def script(self) -> Script | ModelCatalog: ...
 
     async def hanging(self) -> None:
-        """Wait until it hangs."""
+        """Wait until a turn hangs."""
 
     async def release(self) -> None:
-        """Let it go on."""
+        """Let the hanging turn continue."""
 
     async def turns(self) -> int:
-        """How many turns it was asked for, and none twice."""
+        """The number of turns it got; asserts that no turn came twice."""
 
     async def aborts(self) -> int: ...
 
 
 def catalog_of(endpoint: Endpoint) -> Catalog:
-    """One agent, which lives there."""
+    """A catalog with one agent at this endpoint."""
     spec = AgentSpec(id=AgentId("remote"), endpoint=endpoint)
     return Catalog(agents={spec.id: spec}, models={}, tools={})
 
 
-class Elsewhere:
-    """Nothing of it is scripted here."""
+class ModelOfAnotherServer:
+    """Its model is not scripted here."""
 
     @property
     def script(self) -> Script:
@@ -72,13 +72,13 @@ class Elsewhere:
 
 
 @dataclass
-class Obeying:
-    """Its model is in this process, where a test sees it hang and lets it go on."""
+class ModelInThisProcess:
+    """Its model is in this process, so a test sees it hang and can release it."""
 
-    model: Obedience
+    model: CommandedModel
 
     async def hanging(self) -> None:
-        await asyncio.wait_for(self.model.hanging.wait(), PATIENCE)
+        await asyncio.wait_for(self.model.hanging.wait(), TIMEOUT_SECONDS)
 
     async def release(self) -> None:
         self.model.released.set()
@@ -88,7 +88,7 @@ class Obeying:
 
 
 @dataclass
-class EchoRemote(Elsewhere):
+class EchoRemote(ModelOfAnotherServer):
     echo: Echo
 
     @property
@@ -100,7 +100,7 @@ class EchoRemote(Elsewhere):
         return self.echo.backends
 
     async def hanging(self) -> None:
-        await asyncio.wait_for(self.echo.hanging.wait(), PATIENCE)
+        await asyncio.wait_for(self.echo.hanging.wait(), TIMEOUT_SECONDS)
 
     async def release(self) -> None:
         self.echo.released.set()
@@ -116,7 +116,7 @@ class EchoRemote(Elsewhere):
 
 
 class A2AServer:
-    """The real server in a process of its own, which can be killed and started again in its place."""
+    """The real server in its own process; it can be killed and restarted on its port."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
@@ -135,13 +135,13 @@ class A2AServer:
             stdout=asyncio.subprocess.PIPE,
         )
         assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (found := _SERVES.search(await self._process.stdout.readline())) is None:
                 assert self._process.returncode is None, "the A2A server didn't start"
         self.base = found[1].decode()
 
     async def begin_anew(self) -> None:
-        """As if it had just been started, for another test."""
+        """Reset it for the next test."""
         if self._process is None or self._process.returncode is not None:
             await self.start()
         else:
@@ -156,7 +156,7 @@ class A2AServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Its connections stay, and nobody is there."""
+        """Freeze its process: connections stay open without an answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -165,7 +165,7 @@ class A2AServer:
             self._process.send_signal(signal.SIGCONT)
 
     async def seen(self, *, hanging: bool = False) -> dict[str, list[str]]:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             query = {"hanging": "1"} if hanging else {}
             answer = await client.get(f"{self.base}/seen", params=query)
         body: dict[str, list[str]] = answer.json()
@@ -175,11 +175,11 @@ class A2AServer:
         await self._post("release")
 
     async def reset(self) -> None:
-        """Nothing that was seen before counts any more."""
+        """Forget everything observed so far."""
         await self._post("reset")
 
     async def _post(self, what: str) -> None:
-        async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
             await client.post(f"{self.base}/{what}")
 
 
@@ -194,7 +194,7 @@ async def a2a_server(*arguments: str) -> AsyncIterator[A2AServer]:
 
 
 @dataclass
-class A2ARemote(Elsewhere):
+class A2ARemote(ModelOfAnotherServer):
     server: A2AServer
     options: Mapping[str, Json]
     auth_env: str | None = None
@@ -228,7 +228,7 @@ class A2ARemote(Elsewhere):
 
     async def turns(self) -> int:
         asked = (await self.server.seen())["turns"]
-        assert len(asked) == len(set(asked)), "a turn was begun twice"
+        assert len(asked) == len(set(asked)), "a turn started twice"
         return len(asked)
 
     async def aborts(self) -> int:
@@ -263,10 +263,10 @@ delegates = ["lead", "far"]
 
 
 @dataclass
-class HoldfastRemote(Obeying, Elsewhere):
+class HoldfastRemote(ModelInThisProcess, ModelOfAnotherServer):
     server: Server
     before: Collection[str] = ()
-    """Runs that were there before the test."""
+    """Runs of earlier tests."""
 
     def __post_init__(self) -> None:
         self._backends = Backends({"holdfast": HoldfastFactory()}, {})
@@ -289,22 +289,22 @@ class HoldfastRemote(Obeying, Elsewhere):
         return sum(run["outcome"] == "cancelled" for run in await self.runs())
 
     async def begin_anew(self) -> None:
-        """For another test: what was there before doesn't count."""
+        """Reset it for the next test: earlier runs don't count."""
         self.model.forget()
-        self.before = {*self.before, *(run["run_id"] for run in await self.runs())}
+        self.before = {*self.before, *(run["id"] for run in await self.runs())}
 
     async def runs(self) -> list[dict[str, Any]]:
         async with self.server.client() as client:
             page = await client.get("/v1/runs")
-        return [run for run in page["items"] if run["run_id"] not in self.before]
+        return [run for run in page["items"] if run["id"] not in self.before]
 
 
 @asynccontextmanager
 async def _another_holdfast(databases: Databases, folder: Path) -> AsyncIterator[HoldfastRemote]:
-    """A server of ours on a database of its own."""
-    model = Obedience()
+    """A Holdfast server on its own database."""
+    model = CommandedModel()
     (folder / "asking.py").write_text(
-        f"from tests.support.obedience import {ASK}\n\n{ASK} = {ASK}\n"
+        f"from tests.support.commanded_model import {ASK}\n\n{ASK} = {ASK}\n"
     )
     file = folder / "agents.toml"
     async with model.provided() as port, databases.fresh() as url:
@@ -319,8 +319,8 @@ async def _another_holdfast(databases: Databases, folder: Path) -> AsyncIterator
 
 
 @dataclass
-class LocalRemote(Obeying):
-    """Nothing of it is remote; it obeys the same words."""
+class LocalRemote(ModelInThisProcess):
+    """A local agent that obeys the same commands."""
 
     @property
     def catalog(self) -> Catalog:
@@ -346,7 +346,7 @@ class LocalRemote(Obeying):
 
 @dataclass
 class Remotes:
-    """Servers that several tests use one after the other: for each of them they begin anew."""
+    """Servers that several tests share in turn; each test resets them."""
 
     databases: Databases
     folder: Path
@@ -378,10 +378,10 @@ async def shared_remotes(databases: Databases, folder: Path) -> AsyncIterator[Re
 
 @asynccontextmanager
 async def remote(kind: str, shared: Remotes) -> AsyncIterator[Remote]:
-    """A remote agent by the way in which it is reached."""
+    """The remote agent for this protocol."""
     match kind:
         case "local":
-            yield LocalRemote(Obedience())
+            yield LocalRemote(CommandedModel())
         case "holdfast":
             yield await shared.holdfast()
         case "echo":

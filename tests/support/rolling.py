@@ -1,6 +1,7 @@
-"""Load on a service while its replicas are replaced one after the other, and what has to hold of it then."""
+"""Load on a service while its replicas are replaced, and the checks of its result."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,29 +9,31 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.conditions import Effects
-from tests.support.event_order import check_run
-from tests.support.readers import Heard
-from tests.support.servers import Server
-from tests.support.streams import PATIENCE, Client, start_body, types_of
+import httpx2
 
-Read = Callable[[str, Heard], Any]
+from tests.support.conditions import Effects, eventually
+from tests.support.event_order import check_run
+from tests.support.readers import Received
+from tests.support.servers import Server
+from tests.support.streams import TIMEOUT_SECONDS, Client, start_body, types_of
+
+Read = Callable[[str, Received], Any]
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa " * 12
 
 
 @dataclass(slots=True)
-class Heeded:
-    """A run as its client knows it: what it was given, and what its tool has done."""
+class LoadRun:
+    """A run under load: the events of its client, and the side effects of its tool."""
 
     run_id: str
     acts: bool
-    """Whether it calls a tool that leaves something behind, or only speaks."""
+    """Whether it calls a tool with a side effect, or only answers text."""
     effects: Effects
-    heard: Heard = field(default_factory=Heard)
+    received: Received = field(default_factory=Received)
 
     @property
     def prompt(self) -> str:
-        """A second or so of work, in small steps or in one."""
+        """About one second of work, as text or as tool calls."""
         if not self.acts:
             return WORDS
         doze = 'CALL doze {"seconds": 0.2} '
@@ -39,12 +42,12 @@ class Heeded:
 
 @dataclass(slots=True)
 class Load:
-    """Clients that start a run, hear it out, and start the next, until they are told that it is enough."""
+    """Clients that start one run after the other, and read each to its end, until `enough` is set."""
 
     base: str
     readers: Sequence[Read]
     folder: Path
-    runs: list[Heeded] = field(default_factory=list)
+    runs: list[LoadRun] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
     """Statuses of starts that weren't accepted."""
     enough: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,31 +56,44 @@ class Load:
         async with Client(self.base) as client:
             while not self.enough.is_set():
                 run_id = str(uuid4())
-                run = Heeded(run_id, len(self.runs) % 2 == 0, Effects(self.folder / run_id))
+                run = LoadRun(run_id, len(self.runs) % 2 == 0, Effects(self.folder / run_id))
                 self.runs.append(run)
                 body = start_body("busy", run.prompt, run_id=run_id)
-                started = await client.http.post("/v1/runs", json=body)
-                if started.status_code == 503 and "Retry-After" in started.headers:
-                    # As it is told: again, under the same id.
-                    started = await client.http.post("/v1/runs", json=body)
+                started = await _start(client, body)
                 if started.status_code not in (200, 202):
                     self.refusals.append(started.status_code)
                     return
-                async with asyncio.timeout(2 * PATIENCE):
-                    await read(f"{self.base}/v1/runs/{run_id}/events", run.heard)
+                async with asyncio.timeout(2 * TIMEOUT_SECONDS):
+                    await read(
+                        f"{self.base}/v1/runs/{run_id}/events?include=state,trace", run.received
+                    )
 
     async def nothing_is_lost_or_doubled(self, client: Client) -> None:
         assert self.refusals == [], self.refusals
         assert len(self.runs) >= 2 * len(self.readers)
         for run in self.runs:
             path = f"/v1/runs/{run.run_id}"
-            assert run.heard.events == await client.log(path)
-            assert run.heard.status == 204
-            check_run(run.heard.events)
-            assert types_of(run.heard.events).count("run_finish") == 1
+            assert run.received.events == await client.log(path)
+            assert run.received.status == 204
+            check_run(run.received.events)
+            assert types_of(run.received.events).count("run_finish") == 1
             assert (await client.run(run.run_id))["outcome"] == "succeeded"
             assert len(run.effects.lines) == run.acts
-        assert any(run.heard.connections > 1 for run in self.runs), "nobody was cut off"
+        assert any(run.received.connections > 1 for run in self.runs), "no stream was cut"
+
+
+async def _start(client: Client, body: dict[str, Any]) -> httpx2.Response:
+    """Start a run as a careful client does: it repeats the request with the same run id, three times at most."""
+    for _ in range(3):
+        try:
+            started = await client.http.post("/v1/runs", json=body)
+        except httpx2.RemoteProtocolError:
+            # The server closed an idle connection while the client sent the request. HTTP/1.1 can't prevent that.
+            continue
+        if started.status_code == 503 and "Retry-After" in started.headers:
+            continue
+        return started
+    return await client.http.post("/v1/runs", json=body)
 
 
 @asynccontextmanager
@@ -90,7 +106,18 @@ async def under_load(base: str, readers: Sequence[Read], folder: Path) -> AsyncI
         load.enough.set()
 
 
-async def told_to_go(server: Server) -> None:
+async def until_it_streams(server: Server) -> None:
+    """Wait until a client reads a stream of the server, so that its end cuts one."""
+
+    async def has_open_streams() -> bool:
+        async with server.client() as client:
+            metrics = (await client.http.get("/metrics")).text
+        return re.search(r"^holdfast_streams_open 0", metrics, re.MULTILINE) is None
+
+    await eventually(has_open_streams)
+
+
+async def ask_to_stop(server: Server) -> None:
     """Terminate a server, and wait until its process has ended."""
     server.terminate()
     assert await server.gone() == 0, server.log

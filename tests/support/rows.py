@@ -1,4 +1,4 @@
-"""Everything that a database holds, to see whether something has changed it."""
+"""All rows of a database, to see whether an action changed them."""
 
 from typing import TypeAlias
 
@@ -9,15 +9,16 @@ from app.storage.postgres.database import RawPool
 from app.storage.tables import metadata
 
 Contents: TypeAlias = dict[str, list[str]]
-"""Every row of every table, in an order of its own."""
+"""The rows of each table as sorted text."""
 
 _QUEUE = "pgq.pgqueuer"
 _TABLES = (*metadata.tables, _QUEUE)
-_BEATS_BY_ITSELF = "workers"
+_HEARTBEATS = ("workers", "mcp_servers")
+"""Tables that processes write at intervals."""
 
 
 async def contents(database: "RawPool | RawConnection") -> Contents:
-    """All tables of ours, and the deliveries that are queued."""
+    """The rows of all our tables, and the queued deliveries."""
     return {
         table: [
             row["text"]
@@ -30,21 +31,36 @@ async def contents(database: "RawPool | RawConnection") -> Contents:
 
 
 async def sizes(pool: RawPool) -> dict[str, int]:
-    """How many rows there are, of the tables that have any."""
-    return {table: len(rows) for table, rows in (await contents(pool)).items() if rows}
+    """The number of rows of each table that isn't empty, without those that migrations write."""
+    found = await contents(pool)
+    del found["schema_revisions"]
+    return {table: len(rows) for table, rows in found.items() if rows}
 
 
 async def all_rows(url: str) -> Contents:
-    """All that changes only when somebody asks for it, of a database that a server uses."""
+    """All rows that change only by requests, of a database in use."""
     connection = await asyncpg.connect(url)
     try:
         found = await contents(connection)
     finally:
         await connection.close()
-    del found[_BEATS_BY_ITSELF]
+    for table in _HEARTBEATS:
+        del found[table]
+    return found
+
+
+async def no_run_executes(url: str) -> bool:
+    """Whether no run of the database is about to change by itself."""
+    connection = await asyncpg.connect(url)
+    try:
+        found: bool = await connection.fetchval(
+            "SELECT NOT EXISTS (SELECT FROM runs WHERE status IN ('created', 'running'))"
+        )
+    finally:
+        await connection.close()
     return found
 
 
 async def nothing_is_queued(url: str) -> bool:
-    """Whether every delivery has been worked off: that is noted a little later than it happens."""
+    """Whether every delivery is recorded as done. The record comes shortly after the work."""
     return not (await all_rows(url))[_QUEUE]

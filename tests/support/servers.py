@@ -1,4 +1,4 @@
-"""Holdfast as processes that a test starts, asks and kills: servers and workers on one database."""
+"""Servers and workers as processes that a test starts, uses and kills."""
 
 import asyncio
 import json
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.commands import HOLDFAST, OURS
-from tests.support.streams import PATIENCE, Client
+from tests.support.streams import TIMEOUT_SECONDS, Client
 
 P = TypeVar("P", bound="Running")
 
 _QUICK = {
     "port": 0,
+    "health_port": 0,
     "heartbeat_interval": 0.2,
     "heartbeat_timeout": 2.0,
     "sweep_interval": 0.2,
@@ -29,10 +30,11 @@ _QUICK = {
 }
 _SERVING = re.compile(r"Holdfast serves on (http://\S+)")
 _WORKING = re.compile(r"Worker of ")
+_HEALTH = re.compile(r"health +(http://\S+)/health")
 
 
 class Running:
-    """A process of ours, and all that it has printed."""
+    """A Holdfast process, and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -44,7 +46,7 @@ class Running:
         return self.process.pid
 
     async def listen(self) -> None:
-        """Read what it prints until it is gone."""
+        """Read its output until it exits."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             self.log += line.decode(errors="replace")
@@ -53,8 +55,8 @@ class Running:
         self._printed.set()
 
     async def printed(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """Wait until it prints something."""
-        async with asyncio.timeout(PATIENCE):
+        """Wait for a match in its output."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (found := pattern.search(self.log)) is None:
                 assert self.process.returncode is None, self.log
                 self._printed.clear()
@@ -62,25 +64,25 @@ class Running:
         return found
 
     def kill(self) -> None:
-        """As a machine does that loses power."""
+        """Send SIGKILL."""
         self.process.kill()
 
     def terminate(self) -> None:
-        """As a deploy does."""
+        """Send SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """As a machine does that has no time for it."""
+        """Send SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
     async def logged(self, event: str, **of: object) -> dict[str, Any]:
-        """Wait for a line of its log, which is to be of JSON, that says this of whatever is named."""
+        """Wait for a JSON log line of this event with these fields."""
         wanted = {"event": event, **of}
         seen = 0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 self._printed.clear()
                 lines = self.log.splitlines()
@@ -92,7 +94,7 @@ class Running:
                 await self._printed.wait()
 
     async def gone(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await self.process.wait()
 
 
@@ -109,11 +111,17 @@ class Server(Running):
         return Client(self.base, key)
 
 
+class WorkerProcess(Running):
+    """A process that only executes runs; `base` is where its health and metrics are."""
+
+    base = ""
+
+
 @asynccontextmanager
 async def serving(
     database_url: str, program: Sequence[str | Path] = (HOLDFAST,), /, **settings: object
 ) -> AsyncIterator[Server]:
-    """`holdfast serve` on a free port; settings by their names, in quick ones' place."""
+    """`holdfast serve` on a free port; the settings override the short test defaults."""
     process = await _start((*program, "serve"), database_url, settings)
     async with _running(Server(process)) as server:
         server.base = (await server.printed(_SERVING))[1]
@@ -121,12 +129,13 @@ async def serving(
 
 
 @asynccontextmanager
-async def working(database_url: str, **settings: object) -> AsyncIterator[Running]:
-    """`holdfast worker`, which executes runs and serves nobody."""
-    async with _running(
-        Running(await _start((HOLDFAST, "worker"), database_url, settings))
-    ) as worker:
+async def working(database_url: str, **settings: object) -> AsyncIterator[WorkerProcess]:
+    """`holdfast worker`, which executes runs and serves only health and metrics."""
+    process = await _start((HOLDFAST, "worker"), database_url, settings)
+    async with _running(WorkerProcess(process)) as worker:
         await worker.printed(_WORKING)
+        if settings.get("health_port") != "off":
+            worker.base = (await worker.printed(_HEALTH))[1]
         yield worker
 
 

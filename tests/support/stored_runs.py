@@ -1,4 +1,4 @@
-"""Runs as storage sees them, without an agent: made, taken over, checkpointed."""
+"""Rows of runs for storage tests: admitted, taken over, checkpointed."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,7 +31,8 @@ from app.domain.runs.runs import (
 )
 from app.domain.runs.terminations import NaturalEnd
 from app.domain.threads.messages import Message, Role, Text, ToolCall
-from app.domain.tickets.tickets import Ticket, TicketKind, ticket_for
+from app.domain.tickets.opening import ticket_for
+from app.domain.tickets.tickets import Ticket, TicketKind
 from app.domain.tools.tool_calls import (
     CallState,
     CallStatus,
@@ -74,28 +75,28 @@ def some_run(
         request={"origin": "User"},
         request_digest="a digest",
         metadata={"of": "a test"},
-        started_by="somebody",
+        started_by="ann",
         lineage=Lineage(run_id),
     )
 
 
-def spoken(*events: AgentEvent, step: int | None = 1) -> list[EventEntry]:
+def entries_of(*events: AgentEvent, step: int | None = 1) -> list[EventEntry]:
     return [entry(PendingEvent(event, step)) for event in events]
 
 
 def deltas(*texts: str) -> list[EventEntry]:
-    return spoken(*map(TextDelta, texts))
+    return entries_of(*map(TextDelta, texts))
 
 
 async def worker(pool: RawPool) -> WorkerId:
-    """A live worker, by its one heartbeat."""
+    """A worker with one fresh heartbeat."""
     me = WorkerId(new_id())
     await workers.heartbeat(pool, me, "worker", "here", 1)
     return me
 
 
 async def die(pool: RawPool, lost: WorkerId) -> None:
-    """Let a worker's last heartbeat have been long ago."""
+    """Move a worker's last heartbeat into the past."""
     await pool.execute(
         "UPDATE workers SET heartbeat_at = now() - $2::interval WHERE id = $1",
         lost,
@@ -105,7 +106,7 @@ async def die(pool: RawPool, lost: WorkerId) -> None:
 
 async def admit(pool: RawPool, run: NewRun, owner: WorkerId) -> AdmittedRow | None:
     ids = [str(one.id) for one in run.messages]
-    created = spoken(RunCreated(run.agent_id, "running", 0, ids), step=None)
+    created = entries_of(RunCreated(run.agent_id, "running", 0, ids), step=None)
     return await claims.admit(pool, run, owner, created, _CLOCK.now())
 
 
@@ -117,7 +118,7 @@ async def running(pool: RawPool, owner: WorkerId | None = None) -> NewRun:
 
 
 async def taken_over(pool: RawPool) -> NewRun:
-    """A run that a second worker executes by now, at attempt 2."""
+    """A run that a second worker has taken over, at attempt 2."""
     lost = await worker(pool)
     run = await running(pool, lost)
     await die(pool, lost)
@@ -140,9 +141,9 @@ def checkpoint_of(
     calls_settled: bool = False,
     opened: Sequence[Ticket] = (),
     applied: Sequence[TicketKey] = (),
-    said: Sequence[AgentEvent] = (),
+    emitted: Sequence[AgentEvent] = (),
 ) -> Checkpoint:
-    """The run has answered `texts`, and is still running unless told otherwise."""
+    """A checkpoint with the messages `texts`; the run stays running by default."""
     return Checkpoint(
         tenant=run.tenant,
         thread_id=run.thread_id,
@@ -161,12 +162,12 @@ def checkpoint_of(
         calls_settled=calls_settled,
         opened=tuple(opened),
         applied=tuple(applied),
-        pending_events=tuple(PendingEvent(event, 1) for event in said),
+        pending_events=tuple(PendingEvent(event, 1) for event in emitted),
     )
 
 
 def done() -> Done:
-    return Done(NaturalEnd(), _CLOCK.now(), "Bye")
+    return Done(NaturalEnd(), _CLOCK.now(), "Bye", {"words": ["Bye"], "a": 1})
 
 
 def suspended() -> Waiting:

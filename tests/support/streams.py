@@ -1,4 +1,4 @@
-"""A client of Holdfast as an application has one; its streams are read by the SSE parser of httpx2."""
+"""An HTTP client of Holdfast; the SSE parser of httpx2 reads its streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -7,61 +7,64 @@ from typing import Any, TypeAlias
 
 import httpx2
 
-from tests.support.event_order import check_heard, check_run, check_thread
+from tests.support.envelopes import Envelope, untimed
+from tests.support.event_order import check_received, check_run, check_thread
 
-PATIENCE = 30.0
-"""Seconds until something that must happen counts as not happening, also on a busy machine."""
+TIMEOUT_SECONDS = 60.0
+"""Seconds until an expected event counts as missing, on a busy machine too."""
 
 Event: TypeAlias = dict[str, Any]
 EVENT_STREAM = {"Accept": "text/event-stream"}
+WHOLE_LOG = {"include": "state,trace"}
+"""Parameters for events as they are stored. The check of their order needs `state_snapshot`."""
 
 
 class Stream:
-    """Events as they arrive. Its end is clean, or `httpx2.RemoteProtocolError`: it was cut."""
+    """Events as they arrive. A cut stream raises `httpx2.RemoteProtocolError`."""
 
     def __init__(
         self, response: httpx2.Response, source: AsyncGenerator[httpx2.ServerSentEvent]
     ) -> None:
         self.response = response
-        self.heard: list[Event] = []
+        self.received: list[Event] = []
         self._source = source
+        self._envelope = Envelope()
 
     @property
     def last_id(self) -> str:
-        return str(self.heard[-1]["seq"])
+        return str(self.received[-1]["seq"])
 
     async def next(self) -> Event | None:
         """The next event; None at a clean end."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for sse in self._source:
                 if sse.data:
-                    event: Event = sse.json()  # type: ignore[assignment]  # our events are objects
-                    assert sse.id == str(event["seq"])
-                    self.heard.append(event)
+                    event = self._envelope.restore(sse.id, sse.data)
+                    self.received.append(event)
                     return event
         return None
 
     async def until(self, event_type: str, count: int = 1) -> Event:
-        """Listen until so many events of that type have been heard; the last of them."""
+        """Read until `count` events of that type have arrived; returns the last one."""
         while (event := await self.next()) is not None:
             count -= event["event_type"] == event_type
             if count == 0:
                 return event
-        raise AssertionError(f"no {event_type} among {types_of(self.heard)}")
+        raise AssertionError(f"no {event_type} among {types_of(self.received)}")
 
     async def rest(self) -> list[Event]:
-        """Everything until the clean end; all that was ever heard."""
+        """Read to the clean end; returns all received events."""
         while await self.next() is not None:
             pass
-        return self.heard
+        return self.received
 
 
 class Client:
-    """Speaks to one server, with one key or none. All that it hears must be in a sound order."""
+    """Talks to one server, with one key or none, and checks the order of all events."""
 
     def __init__(self, base: str, key: str | None = None) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self.http = httpx2.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE)
+        self.http = httpx2.AsyncClient(base_url=base, headers=headers, timeout=TIMEOUT_SECONDS)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -77,33 +80,35 @@ class Client:
 
     @asynccontextmanager
     async def start_stream(self, agent: str, prompt: str, **more: Any) -> AsyncIterator[Stream]:
-        """Start a run and listen to it."""
+        """Start a run and open its stream."""
         body = start_body(agent, prompt, **more)
-        async with self._stream("POST", "/v1/runs", EVENT_STREAM, json=body) as stream:
+        async with self._stream(
+            "POST", "/v1/runs", EVENT_STREAM, json=body, params=WHOLE_LOG
+        ) as stream:
             yield stream
 
     async def run(self, run_id: str, **params: Any) -> dict[str, Any]:
         return await self.get(f"/v1/runs/{run_id}", **params)
 
     async def settled(self, run_id: str) -> dict[str, Any]:
-        """The run, once it is done or waits for somebody."""
-        async with asyncio.timeout(PATIENCE):
-            while (run := await self.run(run_id, wait=20))["status"] not in ("waiting", "done"):
+        """Wait until the run is done or waits; returns its record."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while (run := await self.run(run_id, wait=1))["status"] not in ("waiting", "done"):
                 pass
         return run
 
     async def ended(self, run_id: str) -> dict[str, Any]:
-        """The run, once it is done."""
-        async with asyncio.timeout(PATIENCE):
-            while (run := await self.settled(run_id))["status"] != "done":
+        """Wait until the run is done; returns its record."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while (run := await self.run(run_id, wait=20))["status"] != "done":
                 pass
         return run
 
     async def decide(self, run: Mapping[str, Any], action: str, **more: Any) -> dict[str, Any]:
-        """Answer the run's first open ticket."""
+        """Decide the run's first open ticket."""
         ticket = run["waiting"]["tickets"][0]["id"]
         body = {"decisions": [{"ticket_id": ticket, "action": action, **more}]}
-        return await self.post(f"/v1/runs/{run['run_id']}/decisions", body)
+        return await self.post(f"/v1/runs/{run['id']}/decisions", body)
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -111,18 +116,20 @@ class Client:
     async def events(
         self, path: str, *, last_id: str | None = None, **params: Any
     ) -> AsyncIterator[Stream]:
-        """Follow `/v1/runs/…` or `/v1/threads/…`, after `last_id` when there is one."""
+        """Follow `/v1/runs/…` or `/v1/threads/…`, after `last_id` if given."""
         headers = EVENT_STREAM | ({} if last_id is None else {"Last-Event-ID": last_id})
+        if not path.endswith("/tickets"):
+            params = WHOLE_LOG | params
         async with self._stream("GET", f"{path}/events", headers, params=params) as stream:
             yield stream
 
     async def log(self, path: str) -> list[Event]:
-        """The same events as the pages of a list."""
+        """The same events, read as pages; `untimed`, so that they equal those of a stream."""
         events: list[Event] = []
         while True:
             after = events[-1]["seq"] if events else 0
-            page = await self.get(f"{path}/events", after=after, limit=100)
-            events += page["items"]
+            page = await self.get(f"{path}/events", cursor=after, limit=100, **WHOLE_LOG)
+            events += map(untimed, page["items"])
             if not page["has_more"]:
                 break
         check = check_thread if "/threads/" in path else check_run
@@ -141,7 +148,7 @@ class Client:
                 stream = Stream(response, source)
                 yield stream
             if "types" not in request.get("params", {}):
-                check_heard(stream.heard)
+                check_received(stream.received)
 
     # --- plain requests -------------------------------------------------------------------------
 
@@ -161,7 +168,7 @@ def types_of(events: list[Event]) -> list[str]:
 
 
 def text_of(events: list[Event]) -> str:
-    """What the assistant has said, for somebody who forgets what a reset voids."""
+    """The assistant's text, without text that a reset voids."""
     text, step_began = "", 0
     for event in events:
         match event["event_type"]:

@@ -1,4 +1,4 @@
-"""Two agents that pass a run to and fro, and count the steps that they have ended."""
+"""Two agents that hand a run to each other, and count its steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ STEPS_ENDED: StateKey[int, int] = StateKey(
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The agents as one execution finds them; each passes the run on after the steps that say so."""
+    """The agents of one execution; each hands the run off after the steps in `passes`."""
 
     spec: AgentSpec
     tools: Mapping[str, WatchedTool]

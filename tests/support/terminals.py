@@ -1,17 +1,18 @@
-"""Commands of `holdfast` that a test watches, answers and interrupts while they run."""
+"""`holdfast` commands whose output a test reads, and whose input it writes."""
 
 import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from tests.support.commands import HOLDFAST, OURS
 from tests.support.servers import Running
 
 
 class Command(Running):
-    """A command that still runs; `log` is what a person sees, lines that aren't over included."""
+    """A running command; `log` is its output, including an unfinished line."""
 
     async def listen(self) -> None:
         assert self.process.stdout is not None
@@ -26,16 +27,22 @@ class Command(Running):
         self.process.stdin.write(f"{line}\n".encode())
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """Send SIGINT, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
 
 @asynccontextmanager
 async def started(*arguments: str, **environment: str) -> AsyncIterator[Command]:
-    """A command with a person before it, who hasn't said anything yet."""
+    """A `holdfast` command with an open stdin and no input yet."""
+    async with running(HOLDFAST, *arguments, **environment) as command:
+        yield command
+
+
+@asynccontextmanager
+async def running(*words: str | Path, **environment: str) -> AsyncIterator[Command]:
+    """A program with an open stdin and no input yet."""
     process = await asyncio.create_subprocess_exec(
-        HOLDFAST,
-        *arguments,
+        *words,
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
             **environment,

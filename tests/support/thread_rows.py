@@ -1,4 +1,4 @@
-"""What is kept of a thread and its newest run: to look at, to compare between stores, to find wrong."""
+"""The rows of a thread and its newest run, with checks and comparisons."""
 
 import json
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.checkpoints import materialize_output
+from app.domain.events.run_finish import ticket_in_finish
 from app.domain.json_values import JsonObject
-from app.domain.runs.identity import waits_since
 from app.domain.runs.runs import (
     LIFECYCLE,
     Created,
@@ -18,14 +18,14 @@ from app.domain.runs.runs import (
     Waiting,
 )
 from app.domain.runs.terminations import termination_to_json
-from app.domain.threads.messages import LoggedMessage, Role, message_to_json
-from app.domain.tickets.tickets import (
-    Ticket,
-    TicketStatus,
-    ticket_order,
-    ticket_to_json,
-    waiting_to_json,
+from app.domain.threads.messages import (
+    LoggedMessage,
+    Role,
+    logged_message_to_json,
+    message_to_json,
 )
+from app.domain.tickets.ticket_json import ticket_order, ticket_to_json
+from app.domain.tickets.tickets import Ticket, TicketStatus, decided_by_people
 from app.domain.tools.tool_calls import CallState
 from tests.support.event_order import Event, check_thread
 
@@ -59,27 +59,30 @@ class Rows:
 
 
 def check_rows(rows: Rows) -> None:
-    """What must be true of a thread whenever anybody looks."""
+    """Rules that hold for a thread after every commit."""
     check_thread(rows.events)
     assert [entry.seq for entry in rows.log] == list(range(1, len(rows.log) + 1)), (
         "a gap in the log"
     )
     _check_ranges(rows)
+    _check_answers(rows)
     _check_end(rows)
     if not isinstance(rows.record.state, Running):
         _check_every_call_has_a_result(rows)
     if isinstance(rows.record.state, Done):
-        assert not rows.calls, "a done run keeps calls"
-        assert not rows.open_tickets, "a done run keeps tickets"
+        assert not rows.calls, "a done run has rows of calls"
+        assert not rows.open_tickets, "a done run has open tickets"
 
 
 def _check_ranges(rows: Rows) -> None:
     record = rows.record
     if record.input is not None:
         assert record.input.range is not None
-        stretch = rows.log[record.input.range.from_seq - 1 : record.input.range.to_seq]
-        ids = tuple(entry.message.id for entry in stretch)
-        assert ids == record.input.trigger_message_ids, "the input isn't where the record says"
+        input_messages = rows.log[record.input.range.from_seq - 1 : record.input.range.to_seq]
+        ids = tuple(entry.message.id for entry in input_messages)
+        assert ids == record.input.trigger_message_ids, (
+            "the input range has other messages than the record names"
+        )
         made = materialize_output(
             rows.log,
             run_id=record.id,
@@ -87,48 +90,77 @@ def _check_ranges(rows: Rows) -> None:
             previous=MessageOutput(),
             step_count=record.steps,
         )
-        assert made.output == record.output, "the output isn't where the record says"
+        assert made.output == record.output, "the output in the log differs from the record"
+
+
+def _check_answers(rows: Rows) -> None:
+    """Each answer in the log was emitted once, as the log has it; a running run may have emitted the next."""
+    logged = [
+        logged_message_to_json(entry)
+        for entry in rows.log
+        if entry.message.role is Role.ASSISTANT and entry.message.run_id == rows.record.id
+    ]
+    emitted: list[Event] = []
+    for event in rows.of_run:
+        match event["event_type"]:
+            case "message_done":
+                emitted.append(event)
+            case "stream_reset":
+                emitted = [each for each in emitted if each.get("step") != event["step"]]
+    messages = [event["message"] for event in emitted]
+    assert messages[: len(logged)] == logged, "an answer in the log differs from its event"
+    most = len(logged) + isinstance(rows.record.state, Running)
+    assert len(messages) <= most, "an answer that was emitted isn't in the log"
 
 
 def _check_end(rows: Rows) -> None:
-    """The last finish says the same as the record; a run that moves has none open."""
+    """The last `run_finish` matches the record; a running run has no unmatched `run_finish`."""
     record = rows.record
-    said = [event for event in rows.of_run if event["event_type"] in ("run_start", "run_finish")]
+    boundaries = [
+        event for event in rows.of_run if event["event_type"] in ("run_start", "run_finish")
+    ]
     match record.state:
         case Created():
-            assert not said, "said something before it was claimed"
+            assert not boundaries, "a run has activation events before its claim"
         case Running():
-            assert not said or said[-1]["event_type"] == "run_start" or record.attempt > 1
-        case Waiting(reason, message):
-            finish = said[-1]
-            assert finish["termination"] == {"type": "suspended"}, "waits, and says something else"
+            assert (
+                not boundaries or boundaries[-1]["event_type"] == "run_start" or record.attempt > 1
+            )
+        case Waiting(reason, _):
+            finish = boundaries[-1]
+            assert finish["termination"] == {"type": "suspended"}, (
+                "the run waits and its last finish is not a suspension"
+            )
             waiting = finish["waiting"]
-            assert (waiting["reason"], waiting["message"]) == (reason.value, message)
-            still_open = [
-                one for one in waiting["tickets"] if one["id"] in _keys(rows.open_tickets)
-            ]
-            at_rest = waiting_to_json(reason, message, rows.open_tickets, waits_since(record))
-            assert still_open == at_rest["tickets"], "waits for other tickets than it said"
-        case Done(termination, _, final_output):
-            finish = said[-1]
-            assert finish["event_type"] == "run_finish", "done without a finish"
-            assert finish["termination"] == termination_to_json(termination), "another end"
-            assert finish["result"]["status"] == "done"
+            assert waiting["reason"] == reason.value
+            people = decided_by_people(rows.open_tickets)
+            named = [one for one in waiting["tickets"] if one["id"] in _keys(people)]
+            assert named == [ticket_in_finish(ticket) for ticket in people], (
+                "the run waits for other tickets than its finish names"
+            )
+            assert waiting["needs_decision"] or not (people or record.is_paused)
+        case Done(termination, _, final_output, _):
+            finish = boundaries[-1]
+            assert finish["event_type"] == "run_finish", "a done run has no `run_finish`"
+            assert finish["termination"] == termination_to_json(termination), (
+                "the event and the record have different terminations"
+            )
+            assert finish["status"] == "done"
             _check_last_words(rows, finish, final_output)
 
 
 def _check_last_words(rows: Rows, finish: Event, final_output: str | None) -> None:
-    """A done run's answer is the last text of the assistant in it, and its state says that it is done."""
+    """The response of a done run is the assistant's last text, and its lifecycle is done."""
     texts = [
         entry.message.text
         for entry in rows.log
         if entry.message.run_id == rows.record.id and entry.message.role is Role.ASSISTANT
     ]
-    spoken = next((text for text in reversed(texts) if text), "")
-    assert finish["result"]["response"] == spoken, "another response than the last words"
-    assert final_output == (spoken or None), "another output than the last words"
+    entries_of = next((text for text in reversed(texts) if text), "")
+    assert finish["result"]["response"] == entries_of, "the response isn't the last text"
+    assert final_output == (entries_of or None), "the output isn't the last text"
     extensions = (rows.record.run_state or {}).get("extensions", {})
-    assert extensions[LIFECYCLE]["status"] == "done", "done, and its state says otherwise"
+    assert extensions[LIFECYCLE]["status"] == "done", "the run is done and its lifecycle isn't"
 
 
 def _keys(tickets: Sequence[Ticket]) -> set[str]:
@@ -136,7 +168,7 @@ def _keys(tickets: Sequence[Ticket]) -> set[str]:
 
 
 def _check_every_call_has_a_result(rows: Rows) -> None:
-    """At rest no call of the log is without a message, so that the next run can be answered."""
+    """In a run that doesn't execute, each call has a result message, so that the next run can start."""
     unanswered: set[str] = set()
     for entry in rows.log:
         message = entry.message
@@ -155,6 +187,7 @@ _CHANCE = {
     "worker",
     "streamed",
     "duration_ms",
+    "first_token_ms",
     "decision_id",
     "since_dispatch_id",
     "idempotency_key",
@@ -165,7 +198,7 @@ _CHANCE = {
 
 
 def check_same(one: Rows, other: Rows) -> None:
-    """Two stores keep the same of the same script."""
+    """Two stores have the same rows after the same script."""
     difference = _difference(_comparable(one), _comparable(other), "rows")
     assert difference is None, difference
 
@@ -185,7 +218,7 @@ def _difference(one: Any, other: Any, place: str) -> str | None:
 
 
 def _comparable(rows: Rows) -> Any:
-    """The rows without their times, and with ids that say where each was first seen."""
+    """The rows without times, and with ids replaced by the place of their first use."""
     record = rows.record
     whole = {
         "events": list(rows.events),
@@ -211,7 +244,7 @@ def _comparable(rows: Rows) -> Any:
 
 def _state_of(record: RunRecord) -> Any:
     match record.state:
-        case Done(termination, _, final_output):
+        case Done(termination, _, final_output, _):
             return ["done", termination_to_json(termination), final_output]
         case Waiting(reason, message):
             return ["waiting", reason.value, message]
@@ -228,11 +261,11 @@ def _ticket_of(ticket: Ticket) -> Any:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """Fresh ids, which no two executions share, become numbers in the order in which they appear."""
+    """Generated ids become numbers in the order of their first use."""
     match value:
         case dict():
-            kept = {key: one for key, one in value.items() if key not in _TIMES | _CHANCE}
-            return {key: _renamed(one, names) for key, one in kept.items()}
+            comparable = {key: one for key, one in value.items() if key not in _TIMES | _CHANCE}
+            return {key: _renamed(one, names) for key, one in comparable.items()}
         case list():
             return [_renamed(one, names) for one in value]
         case str() if len(value) == 36 and value.count("-") == 4:

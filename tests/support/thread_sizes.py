@@ -1,4 +1,4 @@
-"""What a thread takes in the database, by the statement of the documents."""
+"""The size of a thread in the database, by the statement in the documentation."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ _STATEMENT = _PAGE.partition("```sql\nSELECT part,")[2].partition("```")[0]
 
 
 async def thread_size(url: str, thread_id: str) -> dict[str, dict[str, Any]]:
-    """By part of the thread: rows, bytes, and how many rows merging has saved."""
+    """For each part of the thread: rows, bytes, and rows saved by merging."""
     statement = f"SELECT part,{_STATEMENT}".replace(":'tenant'", "$1").replace(":'thread'", "$2")
     connection = await asyncpg.connect(url)
     try:
@@ -23,5 +23,5 @@ async def thread_size(url: str, thread_id: str) -> dict[str, dict[str, Any]]:
 
 
 async def merged_rows(url: str, thread_id: str) -> int:
-    """How many events of the thread have become part of another one."""
+    """The number of events that were merged into another one."""
     return int((await thread_size(url, thread_id))["events"]["merged_rows"])

@@ -1,4 +1,4 @@
-"""Messages, requests and what comes back for them, in few words."""
+"""Short constructors for messages and requests, and collectors for answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from app.domain.ids import CallId, MessageId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
 from app.domain.threads.messages import Message, Role, Text, ToolCall
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.runtime.ports import (
+from app.runtime.ports.models import (
     CallArguments,
     CallOpened,
     LanguageModel,
@@ -16,6 +16,7 @@ from app.runtime.ports import (
     ModelRequest,
     ReasoningChunk,
     TextChunk,
+    UsageSoFar,
 )
 
 ADD = ToolDescriptor(
@@ -49,18 +50,18 @@ def asking(
     tools: Sequence[ToolDescriptor] = (),
     options: InferenceOptions = NO_OPTIONS,
 ) -> ModelRequest:
-    """A request with this transcript; a plain string is what a user says."""
+    """A request with this transcript; a plain string is a user message."""
     return ModelRequest(
         system_prompt="You are a test.",
-        messages=[user(said) if isinstance(said, str) else said for said in messages],
+        messages=[user(one) if isinstance(one, str) else one for one in messages],
         tools=tools,
         options=options,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """An answer once it is over: chunks in order, neighbours of one kind or call joined."""
+class Received:
+    """A complete answer: its chunks in order, adjacent chunks of one kind or call merged."""
 
     chunks: tuple[ModelChunk, ...]
     lists: int
@@ -94,15 +95,15 @@ class Heard:
         return last
 
 
-async def hear(model: LanguageModel, request: ModelRequest) -> Heard:
-    """Listen until the answer is over."""
+async def collect(model: LanguageModel, request: ModelRequest) -> Received:
+    """Collect the chunks of a complete answer."""
     arrived: list[ModelChunk] = []
     lists = await listen(model, request, arrived)
-    return Heard(tuple(joined(arrived)), lists)
+    return Received(tuple(joined(arrived)), lists)
 
 
 async def listen(model: LanguageModel, request: ModelRequest, arrived: list[ModelChunk]) -> int:
-    """Like `hear`, with the chunks at hand also when it fails; answers how many lists they came in."""
+    """Append the chunks to `arrived`, also when the model fails; returns the number of lists."""
     lists = 0
     async with model.stream(request) as stream:
         async for chunks in stream:
@@ -113,9 +114,12 @@ async def listen(model: LanguageModel, request: ModelRequest, arrived: list[Mode
 
 
 def joined(chunks: Sequence[ModelChunk]) -> list[ModelChunk]:
-    """The same chunks, neighbours of one kind or call made one."""
+    """The same chunks, adjacent chunks of one kind or call merged. Interim usage is left out, because providers
+    report it at different moments."""
     whole: list[ModelChunk] = []
     for chunk in chunks:
+        if isinstance(chunk, UsageSoFar):
+            continue
         match whole[-1] if whole else None, chunk:
             case TextChunk(before), TextChunk(text):
                 whole[-1] = TextChunk(before + text)

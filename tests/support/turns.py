@@ -1,4 +1,4 @@
-"""One turn of a remote agent, carried out without a run: a backend, and whoever hears it."""
+"""One turn of a remote agent without a run: a backend and an emitter."""
 
 from dataclasses import dataclass, field
 
@@ -13,14 +13,14 @@ from app.domain.threads.messages import Block, Message, Role, Text
 
 @dataclass(slots=True)
 class RecordedTurn:
-    """Keeps what a turn has said."""
+    """An emitter that records the events of a turn."""
 
-    said: list[str] = field(default_factory=list)
+    emitted: list[str] = field(default_factory=list)
 
     async def bind(self, binding: JsonObject) -> None: ...
 
     def text(self, delta: str) -> None:
-        self.said.append(delta)
+        self.emitted.append(delta)
 
     def start_over(self, reason: str) -> None: ...
 
@@ -30,7 +30,7 @@ class RecordedTurn:
 
 
 async def turn_at(factory: Factory, endpoint: Endpoint, *blocks: Block) -> BackendResult:
-    """One turn of the agent that lives there."""
+    """One turn of the agent at this endpoint."""
     backend = factory.build(endpoint, {})
     run_id, content = RunId(new_id()), blocks or (Text("say hello"),)
     message = Message(id=MessageId(new_id()), role=Role.USER, content=content)

@@ -1,7 +1,7 @@
-"""An execution under a test's hand: every place where the loop waits for the world is a numbered point.
+"""An execution with numbered points: one at each place where the loop waits for a port.
 
-At a point a worker can be killed, robbed of its run, told to stop or to hand over, and people can answer.
-What a point is doesn't depend on time, so that the same script ends in the same rows each time.
+At a point a test can kill the worker, take its run over, cancel, hand over, or decide a ticket.
+Points do not depend on time, so the same script ends in the same rows each time.
 """
 
 import asyncio
@@ -33,20 +33,15 @@ from app.domain.tools.tool_calls import (
 from app.llm.scripted.model import Script, ScriptedModel
 from app.runtime.active_run import ActiveRun
 from app.runtime.cancellation import Interruption
-from app.runtime.ports import (
-    CheckpointStore,
-    EventEmitter,
-    ModelChunk,
-    ModelRequest,
-    TicketAnswers,
-    ToolContext,
-)
+from app.runtime.ports.models import ModelChunk, ModelRequest
+from app.runtime.ports.persistence import CheckpointStore, EventEmitter, TicketAnswers
+from app.runtime.ports.tool_context import ToolContext
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 60.0
 
 
 class Witness(Protocol):
-    """Who is told what the loop does, and objects."""
+    """Gets each step of the loop, and raises AssertionError when a rule is broken."""
 
     def asked(self, agent: str, request: ModelRequest) -> None: ...
     def committed(self, checkpoint: Checkpoint) -> None: ...
@@ -55,41 +50,41 @@ class Witness(Protocol):
 
 
 class WatchableEmitter(Protocol):
-    """What a run has said and nobody has committed yet."""
+    """The pending events of a run, which are not committed yet."""
 
     async def flush(self) -> None:
-        """Let all of it be durable."""
+        """Commit the pending events."""
 
     def hold(self) -> None:
-        """Leave it to the commit that comes next."""
+        """Leave the pending events to the next checkpoint."""
 
     def drop(self) -> None:
-        """It dies with its worker."""
+        """Lose the pending events together with the worker."""
 
 
 Stimulus = Callable[["Watch", bool], Awaitable[None]]
-"""What happens at a point; whether a wish could break what is under way there."""
+"""What happens at a point; the flag tells whether a stop request can interrupt the work there."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """One execution's points, and what shall happen at them."""
+    """The points of one execution, and what happens at them."""
 
     witness: Witness
     stimuli: Mapping[int, Stimulus]
     is_eager: bool
-    """What is said is durable by the next point, instead of with the next checkpoint; and a wish is
-    heard at the next point, instead of when something really takes its time."""
+    """Events are committed at the next point instead of with the next checkpoint, and a stop request is
+    delivered at the next point instead of during slow work."""
     interruption: Interruption = field(default_factory=Interruption)
-    voice: WatchableEmitter = field(init=False)
+    emitter: WatchableEmitter = field(init=False)
     points: int = 0
     is_dead: bool = False
     objections: list[AssertionError] = field(default_factory=list)
-    """What the witness has said against a tool's call: a loop may take that for the tool's failure."""
+    """Objections to tool calls. They are kept here because the loop could treat them as tool errors."""
     _task: "asyncio.Task[Any] | None" = None
 
     async def run(self, work: Awaitable[Any]) -> Any:
-        """What the work comes to; None when its worker was killed over it."""
+        """The result of the work; None when its worker was killed."""
 
         failures: list[Exception] = []
 
@@ -99,7 +94,7 @@ class Watch:
             except Exception as error:  # noqa: BLE001  out of the group it goes as it is
                 failures.append(error)
 
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
             self._task = group.create_task(at_work())
         for failure in (*self.objections, *failures):
             raise failure
@@ -110,7 +105,7 @@ class Watch:
             await self._never()
         self.points += 1
         if self.is_eager and flushes:
-            await self.voice.flush()
+            await self.emitter.flush()
         stimulus = self.stimuli.get(self.points)
         if stimulus is not None:
             await stimulus(self, breakable)
@@ -118,7 +113,7 @@ class Watch:
             await self.a_moment()
 
     async def a_moment(self) -> None:
-        """Long enough for a wish to break in, where it may."""
+        """Let the event loop deliver a stop request."""
         loop = asyncio.get_running_loop()
         for _ in range(3):
             turned = asyncio.Event()
@@ -126,16 +121,16 @@ class Watch:
             await turned.wait()
 
     async def kill(self) -> None:
-        """As by kill -9: nothing more is done by whoever stands here."""
+        """Stop the worker as kill -9 does: the task at this point never continues."""
         assert self._task is not None
         self.is_dead = True
-        self.voice.drop()
+        self.emitter.drop()
         self._task.cancel()
         await self._never()
 
     async def hang(self) -> None:
-        """Something slow, that only a wish can break."""
-        async with asyncio.timeout(PATIENCE / 2):
+        """Slow work that ends only by a stop request."""
+        async with asyncio.timeout(TIMEOUT_SECONDS / 2):
             await self._never()
 
     async def _never(self) -> None:
@@ -152,8 +147,8 @@ class WatchedEmitter:
     answers: TicketAnswers
 
     async def commit(self, checkpoint: Checkpoint) -> CheckpointAnswer:
-        # What was said until now goes along with the commit.
-        self.watch.voice.hold()
+        # Pending events are committed with this checkpoint.
+        self.watch.emitter.hold()
         await self.watch.point(flushes=False)
         answer = await self.store.commit(checkpoint)
         if isinstance(answer, CheckpointSaved):
@@ -179,13 +174,13 @@ class WatchedEmitter:
 
     async def wait_for_capacity(self) -> None:
         if self.watch.is_eager:
-            await self.watch.voice.flush()
+            await self.watch.emitter.flush()
         await self.events.wait_for_capacity()
 
 
 @dataclass(slots=True)
 class WatchedModel:
-    """Plays a script, with a point before each thing it says. It is called like its agent."""
+    """Plays a script, with a point before each chunk. It has the name of its agent."""
 
     name: str
     script: Script
@@ -213,8 +208,10 @@ class WatchedModel:
 
 @dataclass(slots=True, kw_only=True)
 class WatchedTool:
-    """A tool with a point before it does anything, and one when it has; the first `asks` times that it
-    gets a call it asks a person instead."""
+    """A tool with a point before and after its work.
+
+    It suspends the first `asks` executions of each call instead of answering.
+    """
 
     name: str
     effect: Effect
@@ -261,10 +258,10 @@ def watch_over(
     run: ActiveRun,
     watch: Watch,
     tools: Iterable[WatchedTool],
-    voice: WatchableEmitter,
+    emitter: WatchableEmitter,
 ) -> None:
-    """Put points around everything that a loaded run will touch."""
-    watch.voice = voice
+    """Put points around all ports of a loaded run."""
+    watch.emitter = emitter
     watched = WatchedEmitter(watch, run.store, run.events, run.answers)
     run.store = run.events = run.answers = watched
     for tool in tools:

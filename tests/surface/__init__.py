@@ -1,1 +1,1 @@
-"""The whole HTTP surface against its own document, and against those who mean it harm."""
+"""The whole HTTP API against its OpenAPI document, and against hostile clients."""

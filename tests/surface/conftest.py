@@ -1,4 +1,4 @@
-"""One server for a module, with keys of two tenants, and all that each of them has on it."""
+"""One server per module, with keys and rows of two tenants."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.support.databases import Databases
 from tests.support.keys import Holder, write_keys
 from tests.support.servers import Server, serving
-from tests.surface.belongings import Belongings, belongings_of
+from tests.surface.tenant_data import TenantData, create_tenant_data
 
 AGENTS = Path(__file__).parents[1] / "integration" / "agents" / "agents.toml"
 OURS, THEIRS = "ann", "bob"
@@ -33,12 +33,12 @@ async def server(
 
 
 @pytest.fixture
-async def ours(server: Server, served_database: str) -> Belongings:
+async def ours(server: Server, served_database: str) -> TenantData:
     async with server.client(OURS) as client:
-        return await belongings_of(client, "ours", served_database)
+        return await create_tenant_data(client, "ours", served_database)
 
 
 @pytest.fixture(scope="module")
-async def theirs(server: Server, served_database: str) -> Belongings:
+async def theirs(server: Server, served_database: str) -> TenantData:
     async with server.client(THEIRS) as client:
-        return await belongings_of(client, "theirs", served_database)
+        return await create_tenant_data(client, "theirs", served_database)

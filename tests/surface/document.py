@@ -1,4 +1,4 @@
-"""The OpenAPI document, as the snapshot has it: every operation, and each answer that it may give."""
+"""The OpenAPI document of the snapshot: every operation, and each response that it declares."""
 
 import json
 import re
@@ -15,7 +15,7 @@ PROBLEM = "application/problem+json"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Declared:
-    """One answer that an operation may give. A refusal has a code, a success has none."""
+    """One declared response of an operation. A refusal has a code, a success has none."""
 
     operation: str
     status: int
@@ -35,7 +35,7 @@ LABELS = [f"{method} {path}" for method, path, _ in operations()]
 
 
 def declared() -> Iterator[Declared]:
-    """All that the document says."""
+    """All declared responses."""
     for method, path, operation in operations():
         for status, response in operation["responses"].items():
             for code in codes_of(response) or [""]:
@@ -43,7 +43,7 @@ def declared() -> Iterator[Declared]:
 
 
 def declares(method: str, path: str, status: int, code: str) -> bool:
-    """Whether the operation behind an address may refuse like this; of no operation nothing is said."""
+    """Whether the operation of a path declares this refusal; True for a path without an operation."""
     found = [
         operation
         for known_method, known_path, operation in operations()

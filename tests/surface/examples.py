@@ -1,6 +1,6 @@
-"""How many requests are made up for each operation, which, and how to send a failing one again.
+"""The number and the seed of generated requests per operation.
 
-`HOLDFAST_SURFACE_EXAMPLES` says how many; without `HOLDFAST_SURFACE_SEED` they are the same each time.
+`HOLDFAST_SURFACE_EXAMPLES` sets the number; without `HOLDFAST_SURFACE_SEED` they are the same in each run.
 """
 
 import os
@@ -24,6 +24,6 @@ CHOSEN = settings(
 )
 
 
-def made_up(test: T) -> T:
-    """So many examples of a test."""
+def generated(test: T) -> T:
+    """Run a test with that many examples."""
     return CHOSEN(test if _SEED is None else seed(int(_SEED))(test))

@@ -1,4 +1,4 @@
-"""Requests that cost a server more than they cost their sender: of everything, as much as is let in."""
+"""Requests that cost the server more than their sender, up to every limit."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.surface.document import DOCUMENT
 
 BODY_BYTES = 1_990_000
 MANY = MAX_VALUES - 100
-"""Values that pass."""
+"""The largest number of JSON values that the limit accepts."""
 VALUES: dict[str, bytes] = {
     "numbers": b"[" + b",".join([b"0"] * MANY) + b"]",
     "fractions": b"[" + b",".join([b"1." + b"9" * 80] * MANY) + b"]",
@@ -37,18 +37,18 @@ VALUES: dict[str, bytes] = {
     "digits": b'"' + b"1" * BODY_BYTES + b'"',
     "spaces": b"[" + b" " * BODY_BYTES + b"]",
 }
-"""As the value of any field."""
+"""Values for any field."""
 _FREE = ("metadata", "payload")
 """Fields that take any JSON."""
 
 
 def bodies_of(route: Route) -> Iterator[tuple[str, bytes]]:
-    """Bodies for one route: good ones in which one field is a flood, and floods alone."""
+    """Bodies for one route: valid ones in which one field is a flood, and floods alone."""
     good = BODIES.get((route.method, route.path), {})
     for what in ("numbers", "names", "levels"):
         yield what, VALUES[what]
     for field in _fields_of(route):
-        # A field of a narrow type refuses all of them alike.
+        # A field of a narrow type refuses every value in the same way.
         for what in VALUES if field in _FREE else ("numbers", "text", "surrogates"):
             value = VALUES[what]
             others = {name: one for name, one in good.items() if name != field}
@@ -79,7 +79,7 @@ _MESSAGES: dict[str, list[Any]] = {
     "parts": [_message([_PART] * 60)] * (MANY // 184),
     "bad parts": [_message([{"type": "x", "text": 1}] * 60)] * (MANY // 184),
     "parts without text": [_message([{"type": "text", "x": 1, "y": 2}] * 60)] * (MANY // 250),
-    "more parts than are let in": [_message([_PART] * (MANY // 4))],
+    "more parts than the limit": [_message([_PART] * (MANY // 4))],
     "addresses": [
         _message(
             [{"type": "image", "source": {"type": "url", "url": "http://a/" + "b" * 300}}] * 50
@@ -105,7 +105,7 @@ _MESSAGES: dict[str, list[Any]] = {
 
 def _fields_of(route: Route) -> list[str]:
     operation = DOCUMENT["paths"][route.path][route.method.lower()]
-    if "requestBody" not in operation:
+    if "application/json" not in operation.get("requestBody", {}).get("content", {}):
         return []
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     [reference] = [one for one in (schema, *schema.get("anyOf", ())) if "$ref" in one]
@@ -125,7 +125,7 @@ TEXTS = {
     "base64": "eyJx" * 499,
     "brackets": "W1tb" * 499,
 }
-"""As the value of any parameter."""
+"""Values for any query parameter."""
 
 
 def queries_of(route: Route) -> Iterator[tuple[str, str]]:
@@ -151,7 +151,7 @@ PATHS = {
     "slashes": "/a" * ((MAX_PATH_LENGTH - 100) // 2),
     "more slashes": "/" * 60_000,
 }
-"""As an id in any address."""
+"""Values for any id in a path."""
 
 HEADERS = {
     "Accept": [
@@ -160,7 +160,7 @@ HEADERS = {
         ";q=" * 20_000,
         "application/json;q=" + "1" * 60_000,
     ],
-    "Accept-Encoding": ["," * 60_000],
+    "Accept-Encoding": ["," * 60_000, "gzip," * 12_000, "gzip;q=" * 9_000, "gzip" + " " * 60_000],
     "Authorization": ["Bearer " + "x" * 60_000],
     "Content-Encoding": ["," * 60_000],
     "Content-Type": ["application/json" + ";a=b" * 15_000, "a/" * 30_000],

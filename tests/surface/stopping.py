@@ -1,4 +1,4 @@
-"""Refusals of a server that is stopping: of requests that came in time, and were whole, or done, too late."""
+"""Refusals of a stopping server, for requests that arrived before the stop and were complete after it."""
 
 import asyncio
 import json
@@ -8,32 +8,34 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.routes import BODIES, Route, routes_of
+from tests.support.routes import BODIES, Route, ids_of, routes_of
 from tests.support.servers import Server
 from tests.support.streams import Client
-from tests.surface.everywhere import everywhere, nowhere
+from tests.surface.common_refusals import common_refusal, unknown_ids
 from tests.surface.scenarios import RETRY, answers
-from tests.surface.stage import Stage, locked
+from tests.surface.servers import Servers, locked
 
 
 @answers("POST /v1/runs 503 draining", f"{RETRY} 503 draining")
-async def while_it_closes(stage: Stage, route: Route) -> httpx2.Response:
-    run = await stage.cancelled(await stage.waiting())
-    async with stage.one_more() as server, server.client("ann") as client:
+async def while_it_closes(servers: Servers, route: Route) -> httpx2.Response:
+    run = await servers.cancelled(await servers.waiting())
+    async with servers.extra_server() as server, server.client("ann") as client:
         return await client.http.request(
             route.method,
-            route.path.format(**run),
-            content=_once_it_closes(stage, server, client, BODIES.get((route.method, route.path))),
+            route.path.format(**ids_of(run)),
+            content=_once_it_closes(
+                servers, server, client, BODIES.get((route.method, route.path))
+            ),
             headers={"Content-Type": "application/json"},
         )
 
 
 async def _once_it_closes(
-    stage: Stage, server: Server, client: Client, body: Any
+    servers: Servers, server: Server, client: Client, body: Any
 ) -> AsyncIterator[bytes]:
-    """The body of a request whose head was sent before: a server that closes cuts its streams."""
-    run = await stage.waiting()
-    async with client.events(f"/v1/runs/{run['run_id']}", follow=1) as stream:
+    """Yields the body after the server has cut its streams; the head was sent before."""
+    run = await servers.waiting()
+    async with client.events(f"/v1/runs/{run['id']}", follow=1) as stream:
         await stream.next()
         server.terminate()
         with pytest.raises(httpx2.RemoteProtocolError):
@@ -41,19 +43,19 @@ async def _once_it_closes(
     yield json.dumps(body or {}).encode()
 
 
-@everywhere("draining")
-async def while_it_waits(stage: Stage, route: Route) -> httpx2.Response:
-    """One server is asked everything at once: it takes its time to give up."""
-    if not stage.given_up:
-        stage.given_up.update(await _all_given_up(stage))
-    return stage.given_up[route]
+@common_refusal("draining")
+async def while_it_waits(servers: Servers, route: Route) -> httpx2.Response:
+    """Send every request at once to one server, because a drain takes a while."""
+    if not servers.draining_answers:
+        servers.draining_answers.update(await _all_draining(servers))
+    return servers.draining_answers[route]
 
 
-async def _all_given_up(stage: Stage) -> dict[Route, httpx2.Response]:
+async def _all_draining(servers: Servers) -> dict[Route, httpx2.Response]:
     async with (
-        stage.one_more(drain_delay=0.5) as server,
-        server.client("ann") as client,
-        locked(stage.database),
+        servers.extra_server(drain_delay=0.5) as server,
+        server.client("root") as client,
+        locked(servers.database),
         asyncio.TaskGroup() as tasks,
     ):
         routes = await routes_of(client)
@@ -66,7 +68,9 @@ async def _all_given_up(stage: Stage) -> dict[Route, httpx2.Response]:
                 all_sent.set()
 
         asked = {
-            route: tasks.create_task(route.ask(client, nowhere(route), extensions={"trace": trace}))
+            route: tasks.create_task(
+                route.ask(client, unknown_ids(route), extensions={"trace": trace})
+            )
             for route in routes
         }
         await all_sent.wait()

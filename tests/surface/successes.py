@@ -1,16 +1,16 @@
-"""The answers of operations that do what they are asked, one scenario for each status."""
+"""Successful responses, one scenario for each status."""
 
 import httpx2
 
-from tests.support.routes import Route
+from tests.support.routes import Route, ids_of
 from tests.support.streams import EVENT_STREAM, start_body
-from tests.surface.everywhere import existing
+from tests.surface.common_refusals import existing
 from tests.surface.inputs import INPUTS, MESSAGES
+from tests.surface.pending_inputs import INPUT, change
 from tests.surface.scenarios import FORK, RETRY, answers, decide, post
-from tests.surface.stage import Stage, ticket_of
-from tests.surface.unread import INPUT, change
+from tests.surface.servers import Servers, ticket_of
 
-_OF_WHAT_THERE_IS = [
+_FOR_EXISTING_IDS = [
     "GET /v1/runs",
     "GET /v1/runs/{run_id}",
     "GET /v1/runs/{run_id}/events",
@@ -28,112 +28,166 @@ _OF_WHAT_THERE_IS = [
     "GET /v1/threads/{thread_id}/inputs",
     "GET /v1/threads/{thread_id}/runs",
     "GET /v1/threads/{thread_id}/events",
+    "GET /v1/threads/{thread_id}/snapshot",
     "POST /v1/threads/{thread_id}/cancel",
     "GET /v1/tickets",
     "GET /v1/tickets/events",
     "GET /v1/audit",
+    "GET /v1/usage",
+    "GET /v1/threads/{thread_id}/usage",
     "GET /v1/rules",
     "GET /v1/agents",
+    "GET /v1/mcp-servers",
+    "GET /v1/tools",
+    "GET /v1/me",
+    "GET /v1/workers",
+    "GET /v1/changes",
+    "GET /v1/run-summaries",
+    "GET /v1/queue",
+    "GET /v1/system",
+    "GET /v1/stats/runs",
     "GET /health",
     "GET /health/live",
 ]
 
 
-@answers(*(f"{operation} 200" for operation in _OF_WHAT_THERE_IS))
-async def of_a_run_that_is_done(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await existing(stage))
+@answers(*(f"{operation} 200" for operation in _FOR_EXISTING_IDS))
+async def of_a_finished_run(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, await existing(servers))
 
 
 @answers("DELETE /v1/threads/{thread_id} 204")
-async def of_a_thread_at_rest(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await existing(stage))
+async def of_an_idle_thread(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, await existing(servers))
 
 
 @answers("POST /v1/threads 201", "POST /v1/runs 202")
-async def of_something_new(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, {})
+async def of_something_new(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, {})
 
 
 @answers("GET /v1/agents/{agent_id} 200")
-async def of_an_agent(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, {"agent_id": "quick"})
+async def of_an_agent(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, {"agent_id": "quick"})
 
 
 @answers("GET /health 503")
-async def of_a_server_without_a_database(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.away, {})
+async def of_a_server_without_a_database(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.away, {})
 
 
 @answers("POST /v1/runs 200")
-async def in_time(stage: Stage, route: Route) -> httpx2.Response:
-    return await stage.ann.http.post(
+async def within_the_preferred_wait(servers: Servers, route: Route) -> httpx2.Response:
+    return await servers.ann.http.post(
         "/v1/runs", json=start_body("quick", "hello"), headers={"Prefer": "wait=20"}
     )
 
 
-@answers("GET /v1/runs/{run_id} 304")
-async def as_it_was(stage: Stage, route: Route) -> httpx2.Response:
-    ids = await existing(stage)
-    seen = await route.ask(stage.ann, ids)
-    return await route.ask(stage.ann, ids, headers={"If-None-Match": seen.headers["etag"]})
+@answers("GET /v1/runs/{run_id} 304", "GET /v1/run-summaries 304")
+async def unmodified(servers: Servers, route: Route) -> httpx2.Response:
+    ids = await existing(servers)
+    seen = await route.ask(servers.ann, ids)
+    return await route.ask(servers.ann, ids, headers={"If-None-Match": seen.headers["etag"]})
 
 
 @answers("GET /v1/runs/{run_id}/events 204")
-async def after_the_end(stage: Stage, route: Route) -> httpx2.Response:
-    ids = await existing(stage)
-    last = (await stage.ann.log(f"/v1/runs/{ids['run_id']}"))[-1]["seq"]
-    return await route.ask(stage.ann, ids, headers={**EVENT_STREAM, "Last-Event-ID": str(last)})
+async def after_the_end(servers: Servers, route: Route) -> httpx2.Response:
+    ids = await existing(servers)
+    last = (await servers.ann.log(f"/v1/runs/{ids['run_id']}"))[-1]["seq"]
+    return await route.ask(servers.ann, ids, headers={**EVENT_STREAM, "Last-Event-ID": str(last)})
 
 
 @answers("POST /v1/runs/{run_id}/cancel 202", "POST /v1/threads/{thread_id}/cancel 202")
-async def of_a_run_that_is_at_work(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await stage.ann.start("talker", "one word after the other"))
+async def of_a_running_run(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(
+        servers.ann, ids_of(await servers.ann.start("talker", "one word after the other"))
+    )
 
 
 @answers("POST /v1/runs/{run_id}/decisions 200")
-async def of_an_answer(stage: Stage, route: Route) -> httpx2.Response:
-    return await decide(stage, route, await stage.waiting())
+async def of_a_decision(servers: Servers, route: Route) -> httpx2.Response:
+    return await decide(servers, route, await servers.waiting())
 
 
-@answers("GET /v1/tickets/{id} 200")
-async def of_a_ticket(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, {"id": ticket_of(await stage.waiting())})
+@answers("POST /v1/decisions 200")
+async def of_decisions_about_several_runs(servers: Servers, route: Route) -> httpx2.Response:
+    decisions = [
+        {"ticket_id": ticket_of(await servers.waiting()), "action": "approve"} for _ in range(2)
+    ]
+    return await servers.ann.http.post("/v1/decisions", json={"decisions": decisions})
 
 
-@answers("DELETE /v1/rules/{id} 204")
-async def of_a_rule(stage: Stage, route: Route) -> httpx2.Response:
-    decided = await stage.ann.decide(await stage.waiting(), "approve", remember="run")
-    return await route.ask(stage.ann, {"id": decided["results"][0]["rule_id"]})
+@answers("GET /v1/runs/{run_id}/events/{seq} 200")
+async def of_one_event(servers: Servers, route: Route) -> httpx2.Response:
+    ids = await existing(servers)
+    [first, *_] = await servers.ann.log(f"/v1/runs/{ids['run_id']}")
+    return await servers.ann.http.get(f"/v1/runs/{ids['run_id']}/events/{first['seq']}")
+
+
+@answers("GET /v1/tickets/{ticket_id} 200")
+async def of_a_ticket(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, {"ticket_id": ticket_of(await servers.waiting())})
+
+
+@answers("DELETE /v1/rules/{rule_id} 204")
+async def of_a_rule(servers: Servers, route: Route) -> httpx2.Response:
+    decided = await servers.ann.decide(await servers.waiting(), "approve", remember="run")
+    return await route.ask(servers.ann, {"rule_id": decided["results"][0]["rule_id"]})
 
 
 @answers("POST /v1/runs/{run_id}/tasks/{task_id}/cancel 200")
-async def of_a_task(stage: Stage, route: Route) -> httpx2.Response:
-    run = await stage.ann.settled((await stage.ann.start("delegate", "CALL later {}"))["run_id"])
-    [task] = (await stage.ann.get(f"/v1/runs/{run['run_id']}/tasks"))["items"]
-    return await route.ask(stage.ann, {"run_id": run["run_id"], "task_id": task["id"]})
+async def of_a_task(servers: Servers, route: Route) -> httpx2.Response:
+    run = await servers.ann.settled((await servers.ann.start("delegate", "CALL later {}"))["id"])
+    [task] = (await servers.ann.get(f"/v1/runs/{run['id']}/tasks"))["items"]
+    return await route.ask(servers.ann, {"run_id": run["id"], "task_id": task["id"]})
 
 
 @answers(f"{RETRY} 202")
-async def of_a_failed_run(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await stage.cancelled(await stage.waiting()))
+async def of_a_failed_run(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, ids_of(await servers.cancelled(await servers.waiting())))
 
 
 @answers(f"{INPUTS} 202", f"{MESSAGES} 202")
-async def of_more_to_read(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await existing(stage))
+async def of_another_message(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, await existing(servers))
 
 
 @answers(f"GET {INPUT} 200", f"PATCH {INPUT} 200", f"DELETE {INPUT} 204")
-async def of_a_message_that_waits(stage: Stage, route: Route) -> httpx2.Response:
-    run, input_id = await stage.steered()
-    return await change(stage, route, run, input_id)
+async def of_a_pending_message(servers: Servers, route: Route) -> httpx2.Response:
+    run, input_id = await servers.steered()
+    return await change(servers, route, run, input_id)
 
 
 @answers(f"{FORK} 201")
-async def of_a_copy(stage: Stage, route: Route) -> httpx2.Response:
-    return await route.ask(stage.ann, await existing(stage))
+async def of_a_fork(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.ann, await existing(servers))
 
 
 @answers("POST /v1/stream-tokens 201")
-async def of_a_token(stage: Stage, route: Route) -> httpx2.Response:
-    return await post(stage, "/v1/stream-tokens", {"inbox": True})
+async def of_a_token(servers: Servers, route: Route) -> httpx2.Response:
+    return await post(servers, "/v1/stream-tokens", {"inbox": True})
+
+
+SHELF = {"server_id": "shelf"}
+_LISTED = """
+INSERT INTO mcp_tools (tenant, server, name, digest, described) VALUES ('*', 'shelf', 'work', 'sha256:0', '{}')
+ON CONFLICT DO NOTHING
+"""
+
+
+@answers("GET /v1/mcp-servers/{server_id} 200", "POST /v1/mcp-servers/{server_id}/restart 202")
+async def of_an_mcp_server(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.root, SHELF)
+
+
+@answers("POST /v1/mcp-servers/{server_id}/tools/accept 200")
+async def of_a_tool_that_is_listed(servers: Servers, route: Route) -> httpx2.Response:
+    await servers.execute(_LISTED)
+    return await route.ask(servers.root, SHELF)
+
+
+@answers("POST /v1/mcp-servers/{server_id}/tools/accept 409 mcp_tool_changed")
+async def of_a_tool_that_has_changed(servers: Servers, route: Route) -> httpx2.Response:
+    body = {"digests": ["sha256:another"]}
+    path = route.path.format(**SHELF)
+    return await servers.root.http.post(path, json=body)

@@ -1,7 +1,7 @@
-"""Whatever is asked, the answer is one that the document declares, and never one of somebody else's.
+"""Every response conforms to the OpenAPI document, and shows no data of another tenant.
 
-Requests are made up out of the document: such as it allows, and such as it forbids. Some are about what
-the asker has, some about what another tenant has. Those that name nothing which exists change nothing.
+Valid and invalid requests are generated from the document. Some name rows of the client's tenant, some
+rows of another tenant. Requests without an existing id change nothing.
 """
 
 import asyncio
@@ -16,27 +16,38 @@ from schemathesis import GenerationMode, Response
 
 from tests.support.rows import all_rows
 from tests.support.servers import Server
-from tests.surface.asking import (
-    SCHEMA,
-    STREAM,
-    Asker,
-    Case,
-    Operation,
-    aim,
-    aim_body,
-    be_quick,
-    streams,
-)
-from tests.surface.belongings import Belongings
 from tests.surface.conftest import OURS, THEIRS
 from tests.surface.document import LABELS
-from tests.surface.examples import CHOSEN, EXAMPLES, made_up
+from tests.surface.examples import CHOSEN, EXAMPLES, generated
+from tests.surface.schema_client import (
+    SCHEMA,
+    STREAM,
+    Case,
+    Operation,
+    SchemaClient,
+    aim,
+    aim_body,
+    limit_wait,
+    streams,
+)
+from tests.surface.tenant_data import TenantData
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
-TAKES_ANYTHING = {"GET /health", "GET /health/live", "GET /v1/agents", "GET /v1/agents/{agent_id}"}
+WITHOUT_INVALID_REQUESTS = {
+    "GET /health",
+    "GET /health/live",
+    "GET /v1/agents",
+    "GET /v1/agents/{agent_id}",
+    "GET /v1/mcp-servers/{server_id}",
+    "POST /v1/mcp-servers/{server_id}/restart",
+    "GET /v1/changes",
+    "POST /v1/files",
+    "GET /v1/system",
+    "GET /v1/me",
+}
 
-MOST_BEGINNINGS = 5
+MAX_RESTARTS = 5
 
 
 def operation_of(label: str) -> Operation:
@@ -46,76 +57,76 @@ def operation_of(label: str) -> Operation:
 
 
 @pytest.mark.parametrize("label", LABELS)
-async def test_answers_are_as_the_document_says(
-    server: Server, ours: Belongings, theirs: Belongings, label: str
+async def test_every_response_conforms_to_the_document(
+    server: Server, ours: TenantData, theirs: TenantData, label: str
 ) -> None:
-    operation, asker = operation_of(label), Asker(server.base, OURS, theirs)
+    operation, schema_client = operation_of(label), SchemaClient(server.base, OURS, theirs)
     accepted = st.sampled_from(["*/*", STREAM] if streams(operation) else ["*/*"])
 
-    @made_up
-    @given(case=operation.as_strategy(), accept=accepted, whose=st.integers(0, 5), data=st.data())
-    def ask(case: Case, accept: str, whose: int, data: st.DataObject) -> None:
+    @generated
+    @given(case=operation.as_strategy(), accept=accepted, target=st.integers(0, 5), data=st.data())
+    def ask(case: Case, accept: str, target: int, data: st.DataObject) -> None:
         def one_of(ids: Sequence[str]) -> str:
             return data.draw(st.sampled_from(ids))
 
-        if whose > 0:
-            aim(case, ours if whose > 1 else theirs, one_of)
-        be_quick(case)
-        asker.ask(case, is_wrong=False, accept=accept)
+        if target > 0:
+            aim(case, ours if target > 1 else theirs, one_of)
+        limit_wait(case)
+        schema_client.ask(case, is_wrong=False, accept=accept)
 
     await asyncio.to_thread(ask)
-    assert asker.answers
+    assert schema_client.answers
 
 
-@pytest.mark.parametrize("label", [one for one in LABELS if one not in TAKES_ANYTHING])
-async def test_wrong_requests_are_refused_and_change_nothing(
-    server: Server, theirs: Belongings, served_database: str, label: str
+@pytest.mark.parametrize("label", [one for one in LABELS if one not in WITHOUT_INVALID_REQUESTS])
+async def test_invalid_requests_are_refused_and_change_nothing(
+    server: Server, theirs: TenantData, served_database: str, label: str
 ) -> None:
-    operation, asker = operation_of(label), Asker(server.base, OURS, theirs)
+    operation, schema_client = operation_of(label), SchemaClient(server.base, OURS, theirs)
 
-    @made_up
+    @generated
     @given(case=operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
     def ask(case: Case) -> None:
-        be_quick(case)
-        asker.ask(case, is_wrong=True)
+        limit_wait(case)
+        schema_client.ask(case, is_wrong=True)
 
     for key in (OURS, THEIRS):
         async with server.client(key) as client:
-            # Whoever reads an inbox first gives its notices their numbers.
+            # The first read of an inbox numbers its notices.
             await client.get("/v1/tickets/events")
     before = await all_rows(served_database)
     await asyncio.to_thread(ask)
-    if label.startswith("GET ") or all(status >= 400 for status in asker.answers):
+    if label.startswith("GET ") or all(status >= 400 for status in schema_client.answers):
         assert await all_rows(served_database) == before
 
 
-async def test_one_request_after_the_other_is_answered_as_the_document_says(
-    server: Server, ours: Belongings, theirs: Belongings
+async def test_every_response_in_a_sequence_conforms_to_the_document(
+    server: Server, ours: TenantData, theirs: TenantData
 ) -> None:
-    asker = Asker(server.base, OURS, theirs)
+    schema_client = SchemaClient(server.base, OURS, theirs)
     wrong: list[AssertionError] = []
 
-    class Machine(SCHEMA.as_state_machine()):  # type: ignore[misc]  # the class is made up, too
-        """Goes on with what earlier answers have told."""
+    class Machine(SCHEMA.as_state_machine()):  # type: ignore[misc]  # the class is generated, too
+        """Uses values from earlier responses in later requests."""
 
         def before_call(self, case: Case) -> None:
-            be_quick(case)
-            aim_body(case, ours, lambda found: found[len(asker.answers) % len(found)])
+            limit_wait(case)
+            aim_body(case, ours, lambda found: found[len(schema_client.answers) % len(found)])
 
         def get_call_kwargs(self, case: Case) -> dict[str, Any]:
-            return {**asker.with_key, "base_url": server.base}
+            return {**schema_client.with_key, "base_url": server.base}
 
         def validate_response(self, response: Response, case: Case, **sent: Any) -> None:
             try:
-                asker.check(case, response)
+                schema_client.check(case, response)
             except AssertionError as error:
                 wrong.append(error)
                 raise
 
-    def go_on() -> None:
-        """What there is to go on with is up to the answers, and those to what was asked before: where a
-        repetition finds something else it begins anew."""
-        for _ in range(MOST_BEGINNINGS):
+    def run_sequences() -> None:
+        """Restart when a repetition differs: later requests depend on earlier responses, which depend on stored
+        rows."""
+        for _ in range(MAX_RESTARTS):
             try:
                 Machine.run(
                     settings=settings(CHOSEN, max_examples=EXAMPLES, stateful_step_count=12)
@@ -125,6 +136,6 @@ async def test_one_request_after_the_other_is_answered_as_the_document_says(
             else:
                 return
 
-    await asyncio.to_thread(go_on)
-    assert asker.answers.keys() >= {200, 404, 422}
-    assert asker.answers.keys() & {201, 202}, "nothing was made to go on with"
+    await asyncio.to_thread(run_sequences)
+    assert schema_client.answers.keys() >= {200, 404, 422}
+    assert schema_client.answers.keys() & {201, 202}, "no request created a row for later requests"

@@ -28,7 +28,7 @@ SECRETS = [
 ]
 
 MODULE = '''
-"""What goes wrong with secrets in its words."""
+"""Failures whose texts contain secrets."""
 
 import base64
 import os
@@ -42,7 +42,7 @@ BASIC = base64.b64encode(f"user:{TOKEN}".encode()).decode()
 
 @tool(effect="read")
 async def leak(where: str) -> str:
-    """Fails with all that it knows."""
+    """Fails with secrets in the text."""
     raise RuntimeError(f"no answer from {where}: {TOKEN} {BASIC} {os.environ['DATABASE_URL']}")
 
 
@@ -154,8 +154,8 @@ async def test_an_exceptions_text_is_shown_without_secrets(
     server: Server, client: Client, served_database: str, agent: str, prompt: str, words: str
 ) -> None:
     run = await client.start(agent, prompt)
-    await client.ended(run["run_id"])
-    seen = await shown(client, run["run_id"])
+    await client.ended(run["id"])
+    seen = await shown(client, run["id"])
     stored = json.dumps(await all_rows(served_database))
     assert words in seen
     for text in (seen, stored, server.log):
@@ -165,7 +165,7 @@ async def test_an_exceptions_text_is_shown_without_secrets(
 
 async def test_logs_have_the_traceback_without_secrets(server: Server, client: Client) -> None:
     run = await client.start("tools", 'CALL leak {"where": "the log"}')
-    await client.ended(run["run_id"])
+    await client.ended(run["id"])
     await server.printed(re.compile(r"RuntimeError: no answer from the log: \[secret\]"))
     for secret in SECRETS:
         assert secret not in server.log

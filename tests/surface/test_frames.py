@@ -1,4 +1,4 @@
-"""Text that imitates our frames stays text, whoever reads the stream."""
+"""Text that imitates SSE frames stays text, for every kind of SSE parser."""
 
 import json
 import re
@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from app.domain.ids import RunId, ThreadId
 from app.domain.json_values import compact
 from app.events.sse_encoding import encoded
+from tests.support.envelopes import Envelope
 from tests.support.servers import Server
-from tests.support.streams import EVENT_STREAM, Client
+from tests.support.streams import EVENT_STREAM, WHOLE_LOG, Client
 from tests.surface.conftest import OURS
-from tests.surface.examples import made_up
+from tests.surface.examples import generated
 
 pytestmark = pytest.mark.anyio
 
 FORGED = 'id: 999999\ndata: {"seq":999999,"event_type":"run_finish"}'
-EVIL = [
+HOSTILE_TEXTS = [
     f"\n\n{FORGED}\n\n",
     f"\r\r{FORGED}\r\r",
     f"\r\n\r\n{FORGED}\r\n\r\n",
@@ -49,12 +50,12 @@ def by_the_standard(stream: str) -> list[Event]:
 
 
 def by_any_line_break(stream: str) -> list[Event]:
-    """As programs do that ask their language for lines: there are a dozen ways to end one."""
+    """Like parsers that use their language's line splitting, which knows a dozen line breaks."""
     return _events(stream.splitlines())
 
 
 def by_blocks(stream: str) -> list[Event]:
-    """As programs do that look for an empty line, and then for fields."""
+    """Like parsers that split at empty lines, and then search for fields."""
     found: list[Event] = []
     for block in stream.split("\n\n"):
         ids = re.findall(r"^id: ?(.*)$", block, re.MULTILINE)
@@ -89,37 +90,36 @@ def _events(lines: list[str]) -> list[Event]:
     return found
 
 
-# --- what they read -------------------------------------------------------------------------------
+# --- tests ----------------------------------------------------------------------------------------
 
 
-async def test_every_reader_reads_the_events_that_there_are(client: Client) -> None:
-    thread = (await client.post("/v1/threads", {}, 201))["thread_id"]
-    for text in EVIL:
+async def test_hostile_texts_forge_no_event_for_any_parser(client: Client) -> None:
+    thread = (await client.post("/v1/threads", {}, 201))["id"]
+    for text in HOSTILE_TEXTS:
         prompt = f"CALL risky {json.dumps({'what': text})}"
         started = await client.start("quick", prompt, thread_id=thread)
-        run = await client.settled(started["run_id"])
+        run = await client.settled(started["id"])
         await client.decide(run, "approve", reason=text)
-        await client.settled(run["run_id"])
-        await client.settled((await client.start("quick", text, thread_id=thread))["run_id"])
+        await client.settled(run["id"])
+        await client.settled((await client.start("quick", text, thread_id=thread))["id"])
         waiting = await client.settled(
-            (await client.start("quick", prompt, thread_id=thread))["run_id"]
+            (await client.start("quick", prompt, thread_id=thread))["id"]
         )
-        await client.post(f"/v1/runs/{waiting['run_id']}/cancel", {"reason": text})
-        await client.settled(waiting["run_id"])
+        await client.post(f"/v1/runs/{waiting['id']}/cancel", {"reason": text})
+        await client.settled(waiting["id"])
     events = await client.log(f"/v1/threads/{thread}")
     stream = await whole_stream(client, thread, str(events[-1]["seq"]))
     for read in READERS.values():
-        assert [(id, json.loads(data)) for id, data in read(stream)] == [
-            (str(event["seq"]), event) for event in events
-        ]
-    said = json.dumps(events)
-    assert all(json.dumps(text)[1:-1] in said for text in EVIL[:4])
+        envelope = Envelope()
+        assert [envelope.restore(*frame) for frame in read(stream)] == events
+    logged = json.dumps(events)
+    assert all(json.dumps(text)[1:-1] in logged for text in HOSTILE_TEXTS[:4])
 
 
 async def whole_stream(client: Client, thread: str, last_id: str) -> str:
-    """What comes over the wire, until the frame of the last event is there."""
+    """The bytes of the stream, up to the frame of the last event."""
     path, received = f"/v1/threads/{thread}/events", bytearray()
-    async with client.http.stream("GET", path, headers=EVENT_STREAM) as response:
+    async with client.http.stream("GET", path, headers=EVENT_STREAM, params=WHOLE_LOG) as response:
         async for piece in response.aiter_bytes():
             received += piece
             frame = received.rfind(b"id: %s\n" % last_id.encode())
@@ -128,17 +128,17 @@ async def whole_stream(client: Client, thread: str, last_id: str) -> str:
     return received.decode()
 
 
-@made_up
+@generated
 @given(value=st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=40), max_size=4))
-def test_no_text_can_break_out_of_its_frame(value: dict[str, Any]) -> None:
+def test_no_text_breaks_out_of_its_frame(value: dict[str, Any]) -> None:
     frame = encoded(
         7, "2026-01-01T00:00:00Z", ThreadId("t"), RunId("r"), 1, "text_delta", _body(value)
     )
-    stream = frame.data.decode()
-    for read in READERS.values():
-        [(id, data)] = read(stream)
-        assert id == "7"
-        assert json.loads(data)["value"] == value
+    for stream in (frame.whole.decode(), frame.short.decode()):
+        for read in READERS.values():
+            [(id, data)] = read(stream)
+            assert id == "7"
+            assert json.loads(data)["value"] == value
 
 
 def _body(value: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Input that was made to do harm: refused, with nothing changed and nobody else asked."""
+"""Hostile input is refused without a change and without a request to another server."""
 
 import asyncio
 import gzip
@@ -21,7 +21,7 @@ from tests.support.servers import Server
 from tests.support.streams import Client, start_body
 from tests.surface.conftest import OURS
 from tests.surface.document import LABELS, declares
-from tests.surface.examples import made_up
+from tests.surface.examples import generated
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -47,7 +47,7 @@ BOMB = gzip.compress(b" " * 50_000_000)
 @pytest.mark.parametrize(
     "encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "identity, br"]
 )
-async def test_a_packed_body_is_not_unpacked(
+async def test_a_compressed_body_is_refused(
     client: Client, served_database: str, encoding: str
 ) -> None:
     before = await all_rows(served_database)
@@ -67,7 +67,7 @@ async def test_a_packed_body_is_not_unpacked(
     ],
     ids=["field", "spelled otherwise", "nested", "decision"],
 )
-async def test_a_field_that_comes_twice_is_refused(
+async def test_a_repeated_field_is_refused(
     client: Client, served_database: str, body: bytes
 ) -> None:
     path = f"/v1/runs/{uuid4()}/decisions" if b"decisions" in body else "/v1/runs"
@@ -78,15 +78,19 @@ async def test_a_field_that_comes_twice_is_refused(
     assert await all_rows(served_database) == before
 
 
-async def test_one_field_by_two_names_is_refused(client: Client, served_database: str) -> None:
+async def test_a_field_under_two_names_is_refused(client: Client, served_database: str) -> None:
     before = await all_rows(served_database)
     response = await client.http.post("/v1/runs", json=start_body("quick", "x", agentId="talker"))
     the_problem(response, 422, "invalid_request")
     assert await all_rows(served_database) == before
 
 
-@pytest.mark.parametrize("label", [one for one in LABELS if not one.startswith("GET ")])
-async def test_depth_and_size_of_numbers_break_nothing_anywhere(
+WITH_JSON_BODIES = [one for one in LABELS if not one.startswith("GET ") and one != "POST /v1/files"]
+"""An upload takes any bytes."""
+
+
+@pytest.mark.parametrize("label", WITH_JSON_BODIES)
+async def test_deep_nesting_and_large_numbers_are_refused_everywhere(
     client: Client, served_database: str, label: str
 ) -> None:
     method, _, path = label.partition(" ")
@@ -117,20 +121,20 @@ class _Ids(dict[str, str]):
 
 @asynccontextmanager
 async def a_listener() -> AsyncIterator[tuple[str, list[str]]]:
-    """An address that notes who comes."""
-    came: list[str] = []
+    """A listener that records its connections."""
+    connections: list[str] = []
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.append(str(writer.get_extra_info("peername")))
+        connections.append(str(writer.get_extra_info("peername")))
         writer.close()
 
     server = await asyncio.start_server(note, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}", came
+        yield f"http://127.0.0.1:{port}", connections
 
 
-def reaching_out(url: str) -> dict[str, dict[str, Any]]:
+def remote_references(url: str) -> dict[str, dict[str, Any]]:
     return {
         "reference": {"$ref": f"{url}/a"},
         "deep reference": {"properties": {"a": {"items": {"anyOf": [{"$ref": f"{url}/a#/b"}]}}}},
@@ -143,34 +147,34 @@ def reaching_out(url: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("what", reaching_out(""))
-async def test_no_schema_has_us_fetch_anything(
+@pytest.mark.parametrize("what", remote_references(""))
+async def test_no_schema_makes_the_server_fetch_a_url(
     client: Client, served_database: str, what: str
 ) -> None:
     before = await all_rows(served_database)
-    async with a_listener() as (url, came):
-        tools = [{"name": "show", "parameters": reaching_out(url)[what]}]
+    async with a_listener() as (url, connections):
+        tools = [{"name": "show", "parameters": remote_references(url)[what]}]
         response = await client.http.post(
             "/v1/runs", json=start_body("quick", "hello", frontend_tools=tools)
         )
         problem = the_problem(response, 422, "schema_unsupported")
         assert "root:" not in problem["detail"]
-        assert came == []
+        assert connections == []
     assert await all_rows(served_database) == before
 
 
-async def test_nothing_that_a_message_names_is_fetched(client: Client) -> None:
-    async with a_listener() as (url, came):
+async def test_no_url_in_a_message_is_fetched(client: Client) -> None:
+    async with a_listener() as (url, connections):
         picture = {"type": "image", "source": {"type": "url", "url": f"{url}/a.png"}}
         body = {"agent_id": "quick", "messages": [{"role": "user", "content": [picture]}]}
         run = await client.post("/v1/runs", body, 202)
-        await client.settled(run["run_id"])
-        assert came == []
+        await client.settled(run["id"])
+        assert connections == []
 
 
 # --- ids, cursors, headers ------------------------------------------------------------------------
 
-NASTY = st.one_of(
+HOSTILE_IDS = st.one_of(
     st.text(max_size=60),
     st.sampled_from(
         [
@@ -201,11 +205,12 @@ NASTY = st.one_of(
 
 
 def percent(text: str) -> str:
-    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+    """The text as one segment of a path: clients would resolve dots that aren't escaped."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="").replace(".", "%2E")
 
 
 @pytest.mark.parametrize("label", [one for one in LABELS if "{" in one])
-async def test_no_id_is_too_strange_to_be_refused(
+async def test_every_malformed_id_is_refused(
     server: Server, served_database: str, label: str
 ) -> None:
     method, _, path = label.partition(" ")
@@ -215,9 +220,11 @@ async def test_no_id_is_too_strange_to_be_refused(
             base_url=server.base, headers={"Authorization": f"Bearer {OURS}"}
         ) as http:
 
-            @made_up
+            @generated
             @given(
-                id=NASTY, query=NASTY, header=st.text(st.characters(max_codepoint=255), max_size=40)
+                id=HOSTILE_IDS,
+                query=HOSTILE_IDS,
+                header=st.text(st.characters(max_codepoint=255), max_size=40),
             )
             def ask(id: str, query: str, header: str) -> None:
                 names = path.replace("{", "\0").replace("}", "\0").split("\0")
@@ -226,7 +233,7 @@ async def test_no_id_is_too_strange_to_be_refused(
                 )
                 request = http.build_request(
                     method,
-                    f"{address}?cursor={percent(query)}&after={percent(query)}&limit=1",
+                    f"{address}?cursor={percent(query)}&limit=1",
                     json=BODIES.get((method, path)),
                     headers={b"Last-Event-ID": _sendable(header), b"If-Match": _sendable(header)},
                 )
@@ -246,5 +253,5 @@ async def test_no_id_is_too_strange_to_be_refused(
 
 
 def _sendable(text: str) -> bytes:
-    """What a client could send at all."""
+    """The part of a text that a client can send in a header."""
     return "".join(char for char in text if char.isprintable()).strip().encode("latin-1")

@@ -1,6 +1,6 @@
-"""What nobody may read is nowhere to be read: not in logs, events, answers, metrics nor the document.
+"""Secrets appear in no log, event, response, metric or document.
 
-Everything is made to fail once, so that whatever is said about failures is said.
+Everything is made to fail once, so that every message about a failure is written.
 """
 
 import json
@@ -21,9 +21,9 @@ from tests.support.streams import Client, start_body
 pytestmark = pytest.mark.anyio
 
 PASSWORD, PROVIDER_KEY = "canary-of-the-database", "canary-of-the-provider"
-KEY, STRANGE_KEY = "canary-of-a-client", "canary-of-a-stranger"
+KEY, UNKNOWN_KEY = "canary-of-a-client", "canary-of-an-unknown-client"
 MESSAGE, TOKEN = "canary-in-a-message", "canary-in-a-token"
-SECRETS = [PASSWORD, PROVIDER_KEY, KEY, STRANGE_KEY, TOKEN]
+SECRETS = [PASSWORD, PROVIDER_KEY, KEY, UNKNOWN_KEY, TOKEN]
 
 AGENTS = """
 [models.script]
@@ -52,22 +52,22 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def way(served_database: str) -> AsyncIterator[Forwarder]:
+async def forwarder(served_database: str) -> AsyncIterator[Forwarder]:
     async with forwarding(served_database) as forwarder:
         yield forwarder
 
 
 @pytest.fixture(scope="module", params=["lines", "json"])
 async def server(
-    request: pytest.FixtureRequest, way: Forwarder, agents: Path
+    request: pytest.FixtureRequest, forwarder: Forwarder, agents: Path
 ) -> AsyncIterator[Server]:
     keys = write_keys(agents.with_name("keys.toml"), {KEY: Holder("acme")})
-    # Keys are called like their holders here, who may well be named.
+    # Here a key equals its subject, which logs may show; so the subject gets another name.
     keys.write_text(keys.read_text().replace(f'subject = "{KEY}"', 'subject = "ann"'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CANARY_OF_THE_PROVIDER", PROVIDER_KEY)
         async with serving(
-            with_password(way.url),
+            with_password(forwarder.url),
             agents=agents,
             api_keys_file=keys,
             log_level="debug",
@@ -92,50 +92,52 @@ def without_secrets(*texts: str) -> None:
             assert secret not in text
 
 
-async def test_failures_of_all_kinds_name_no_secret(
-    server: Server, client: Client, way: Forwarder, served_database: str
+async def test_no_failure_shows_a_secret(
+    server: Server, client: Client, forwarder: Forwarder, served_database: str
 ) -> None:
-    lost = await client.settled((await client.start("lost", "hello"))["run_id"])
+    lost = await client.settled((await client.start("lost", "hello"))["id"])
     assert lost["outcome"] == "failed"
     seen = [json.dumps(lost), json.dumps(await client.log(f"/v1/threads/{lost['thread_id']}"))]
     for path in ("explain", "snapshot", "audit"):
-        seen.append(json.dumps(await client.get(f"/v1/runs/{lost['run_id']}/{path}")))
-    async with server.client(STRANGE_KEY) as stranger:
+        seen.append(json.dumps(await client.get(f"/v1/runs/{lost['id']}/{path}")))
+    async with server.client(UNKNOWN_KEY) as unauthenticated:
         for answer in (
-            await stranger.http.get("/v1/runs"),
-            await stranger.http.get(
-                f"/v1/runs/{lost['run_id']}/events", params={"stream_token": TOKEN}
+            await unauthenticated.http.get("/v1/runs"),
+            await unauthenticated.http.get(
+                f"/v1/runs/{lost['id']}/events", params={"stream_token": TOKEN}
             ),
-            await stranger.http.get("/v1/runs", headers={"Authorization": f"Basic {STRANGE_KEY}"}),
-            await stranger.http.get("/v1/runs", headers={"Cookie": f"key={STRANGE_KEY}"}),
+            await unauthenticated.http.get(
+                "/v1/runs", headers={"Authorization": f"Basic {UNKNOWN_KEY}"}
+            ),
+            await unauthenticated.http.get("/v1/runs", headers={"Cookie": f"key={UNKNOWN_KEY}"}),
         ):
             seen.append(the_problem(answer, 401, json.loads(answer.text)["code"])["detail"])
     seen.append(await broken_inside(client, served_database))
-    await way.block()
+    await forwarder.block()
     try:
-        async with server.client(KEY) as later:
-            away = await later.http.get("/health")
-            refused = await later.http.post("/v1/runs", json=start_body("quick", "hello"))
+        async with server.client(KEY) as while_blocked:
+            away = await while_blocked.http.get("/health")
+            refused = await while_blocked.http.post("/v1/runs", json=start_body("quick", "hello"))
     finally:
-        await way.open()
+        await forwarder.open()
     assert away.status_code == 503
     seen += [away.text, the_problem(refused, 503, "database_unavailable")["detail"]]
     for path in ("/openapi.json", "/metrics", "/docs"):
         seen.append((await client.http.get(path)).text)
     without_secrets(*seen, server.log)
-    assert "Traceback" in server.log, "something was to break"
+    assert "Traceback" in server.log, "no unexpected exception was logged"
     assert MESSAGE not in server.log
 
 
 async def broken_inside(client: Client, database: str) -> str:
-    """An answer for which nobody was prepared, and that thus has a traceback in the log."""
+    """The response to an unexpected exception, whose traceback is in the log."""
     connection = await asyncpg.connect(database)
     try:
-        await connection.execute("ALTER TABLE threads RENAME TO elsewhere")
+        await connection.execute("ALTER TABLE threads RENAME TO renamed")
         try:
             response = await client.http.post("/v1/threads", json={"title": MESSAGE})
         finally:
-            await connection.execute("ALTER TABLE elsewhere RENAME TO threads")
+            await connection.execute("ALTER TABLE renamed RENAME TO threads")
     finally:
         await connection.close()
     assert response.status_code == 500
@@ -154,18 +156,18 @@ PATHS = [
 ]
 
 
-async def test_a_log_line_stays_one_whatever_is_asked(server: Server, client: Client) -> None:
+async def test_no_request_can_forge_a_log_line(server: Server, client: Client) -> None:
     for path in PATHS:
-        await client.http.get(path)
+        await client.http.get(path, headers={b"X-Request-Id": b"forged\x1b[31m"})
     run = await client.start("quick", "hello")
     reason = {"reason": "\nforged\x1b[31m\r\u2028forged"}
-    await client.http.post(f"/v1/runs/{run['run_id']}/cancel", json=reason)
+    await client.http.post(f"/v1/runs/{run['id']}/cancel", json=reason)
     await client.http.get("/v1/runs", headers={b"Host": b"forged\x1b[31m"})
-    await client.http.get("/v1/runs/forged-last")
+    await client.http.get("/v1/runs/forged-path", headers={"X-Request-Id": "forged-last"})
     await server.printed(re.compile("forged-last"))
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]", server.log)
     lines = server.log.splitlines()
-    assert sum("forged" in line for line in lines) > len(PATHS) - 2
+    assert "forged-path" not in server.log, "addresses are logged as route templates"
     for line in lines:
         if "forged" in line:
             assert re.match(r'\d{4}-\d\d-\d\dT[\d:.]+Z \[\w+ *\] \w|{"', line), line
@@ -188,7 +190,7 @@ async def test_a_log_line_stays_one_whatever_is_asked(server: Server, client: Cl
         PASSWORD,
     ],
 )
-async def test_a_password_is_not_told_by_whoever_stumbles_over_it(url: str) -> None:
+async def test_no_database_url_error_shows_the_password(url: str) -> None:
     done = await holdfast("doctor", DATABASE_URL=url)
     assert done.code == 1
     assert "problem  database: " in done.out

@@ -1,5 +1,5 @@
-"""What needs programs from the distribution: proxies, a browser, clients in other languages.
+"""Tests that need programs of the distribution: proxies, a browser, clients in other languages.
 
-A tier of its own, `make test-system`; `make test` neither collects nor needs it. A program that is
-missing is named with its package, and fails the tier: nothing in here is ever skipped.
+`make test-system` runs them; `make test` doesn't collect them. A missing program fails the whole tier, with
+a message that names its package. No test is skipped.
 """

@@ -1,13 +1,14 @@
-"""A headless Chromium that shows one page, and the address at which the page tells what it hears."""
+"""A headless Chromium that shows one page, and a server to which the page reports its events."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.streams import PATIENCE, Event
+from tests.support.envelopes import Envelope
+from tests.support.streams import TIMEOUT_SECONDS, Event
 from tests.system.programs import program
 
 PAGES = Path(__file__).parent / "pages"
@@ -22,21 +23,23 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--remote-debugging-port=0",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _ANSWER = b"HTTP/1.0 204 No Content\r\n\r\n"
 
 
 class Page:
-    """What the page in the browser has told so far."""
+    """What the page in the browser has reported so far."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.times_opened = 0
+        self._envelope = Envelope()
         self.times_cut = 0
         self.closed = False
         self.shown: dict[str, str] = {}
         """Texts of the page when it closed its stream, by the ids of their elements."""
-        self._told = asyncio.Event()
+        self._reported = asyncio.Event()
         self._server: asyncio.Server | None = None
 
     @property
@@ -52,17 +55,31 @@ class Page:
         assert self._server is not None
         self._server.close()
 
-    async def told(self, events: int) -> None:
-        async with asyncio.timeout(PATIENCE):
+    async def has_reported(self, events: int) -> None:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(self.events) < events:
-                self._told.clear()
-                await self._told.wait()
+                self._reported.clear()
+                await self._reported.wait()
+
+    async def has_reported_one(self, wanted: Callable[[Event], bool]) -> None:
+        """Waits until the page has reported an event like this."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not any(map(wanted, self.events)):
+                self._reported.clear()
+                await self._reported.wait()
+
+    async def was_opened(self, times: int) -> None:
+        """Waits until the page has been loaded this often."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while self.times_opened < times:
+                self._reported.clear()
+                await self._reported.wait()
 
     async def was_closed(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not self.closed:
-                self._told.clear()
-                await self._told.wait()
+                self._reported.clear()
+                await self._reported.wait()
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
@@ -72,23 +89,21 @@ class Page:
         await writer.drain()
         writer.close()
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if "data" in told:
-            event = json.loads(told["data"])
-            assert told["id"] == str(event["seq"])
-            self.events.append(event)
-        elif "opened" in told:
+    def _take(self, report: dict[str, Any]) -> None:
+        if "data" in report:
+            self.events.append(self._envelope.restore(report["id"], report["data"]))
+        elif "opened" in report:
             self.times_opened += 1
-        elif told["closed"]:
+        elif report["closed"]:
             self.closed = True
-            self.shown = told.get("shown", {})
+            self.shown = report.get("shown", {})
         else:
             self.times_cut += 1
-        self._told.set()
+        self._reported.set()
 
 
 @asynccontextmanager
-async def telling() -> AsyncIterator[Page]:
+async def page_reports() -> AsyncIterator[Page]:
     page = Page()
     await page.open()
     try:
@@ -99,7 +114,7 @@ async def telling() -> AsyncIterator[Page]:
 
 @asynccontextmanager
 async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
-    """Chromium shows this page, in a profile that nobody has used before."""
+    """Chromium shows this page in a new profile. It finds no host but this machine."""
     log = profile.with_suffix(".log")
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -117,5 +132,5 @@ async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
     finally:
         if process.returncode is None:
             process.terminate()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await process.wait()

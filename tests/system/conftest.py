@@ -1,4 +1,4 @@
-"""What the system tier shares: programs that must be there, and the fixtures of the journeys."""
+"""Checks the programs that the system tests need, and shares the fixtures of the journeys."""
 
 import pytest
 
@@ -9,6 +9,6 @@ __all__ = ["agents", "client", "provider", "server", "shared_database_url"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fail before anything runs, with one sentence, rather than in the middle or not at all."""
-    if wanting := programs.complaints():
-        raise pytest.UsageError("\n".join(wanting))
+    """Fail before the first test when a program is missing."""
+    if missing := programs.complaints():
+        raise pytest.UsageError("\n".join(missing))

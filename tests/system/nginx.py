@@ -1,4 +1,4 @@
-"""An nginx of a test's own, with what it does by itself: it buffers, and speaks HTTP/1.0 to servers."""
+"""An nginx of one test, with its defaults: it buffers, and speaks HTTP/1.0 to servers."""
 
 import asyncio
 import os
@@ -44,7 +44,8 @@ http {{
 class Nginx:
     """One server block before some servers.
 
-    `each` is said about every server, `proxying` about the way to them, `more` beside that.
+    `each` are options of every upstream server, `proxying` directives of the proxied
+    location, `more` further directives of the server block.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Nginx:
         await eventually(self._answers)
 
     async def reload(self) -> None:
-        """New workers take what comes; the old ones go on with what they have."""
+        """New workers take new connections; the old ones keep their open ones."""
         before = self.log.count("gracefully shutting down")
         self._signal(signal.SIGHUP)
 
@@ -104,7 +105,7 @@ class Nginx:
         await eventually(self._answers)
 
     async def stop(self) -> None:
-        """At once: whatever is open breaks."""
+        """Stop at once: open connections break."""
         if self._process is not None:
             self._signal(signal.SIGTERM)
             await self._process.wait()

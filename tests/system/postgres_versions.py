@@ -1,4 +1,4 @@
-"""Postgres servers of the versions that Holdfast supports, beside the embedded one: where their programs are."""
+"""The programs of each supported Postgres version other than the embedded one."""
 
 import json
 from contextlib import suppress
@@ -8,18 +8,18 @@ from app.embedded_postgres.programs import MAJOR
 from app.storage.postgres.database import OLDEST_SERVER
 
 OTHER_VERSIONS = range(OLDEST_SERVER, int(MAJOR))
-"""On the embedded one everything else runs."""
+"""All other tests run on the embedded version."""
 _PACKAGES = Path(__file__).parent / "clients" / "node_modules"
 
 
 def programs_of(major: int) -> Path:
-    """From the registry of npm, which has all of these versions for x86-64 alone."""
+    """From npm packages, which exist for x86-64 only."""
     package = _PACKAGES / f"postgres-{major}"
     if not package.exists():
         raise FileNotFoundError(
             f"There is no {package.name} in {_PACKAGES}: `make test-system` installs it there, on x86-64."
         )
-    # A package can't hold links, and the script that would make them isn't run: no package's is.
+    # A package can't hold links, and install scripts of packages are disabled.
     for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
         target = package / link["target"]
         with suppress(FileExistsError):

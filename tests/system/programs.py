@@ -1,7 +1,7 @@
-"""The programs that this tier needs from the distribution, the packages that they are in, and the one right.
+"""The programs that the system tests need, their Debian packages, and the right to mount.
 
-Says what is missing, and fails when something is; with `--packages` it prints the packages alone, for
-whoever installs them. Needs no more than Python itself: nothing else may be installed yet.
+Prints what is missing and fails; with `--packages` it prints only the missing packages.
+Needs only the standard library, because nothing else may be installed yet.
 """
 
 import os
@@ -27,9 +27,9 @@ AS_ROOT = os.geteuid() == 0
 PRIVATELY = (
     ("unshare", "--mount") if AS_ROOT else ("unshare", "--user", "--map-root-user", "--mount")
 )
-"""Before a command: what that mounts, nobody else sees."""
+"""Prefix of a command whose mounts no other process sees."""
 _ALSO_IN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where Debian keeps servers; not everybody has it in the PATH."""
+"""Where Debian installs servers; these folders may be missing in the PATH."""
 
 
 def path_of(program: str) -> str | None:
@@ -38,7 +38,7 @@ def path_of(program: str) -> str | None:
 
 
 def program(name: str) -> str:
-    """Where a program of this tier is."""
+    """The path of a program that the system tests need."""
     found = path_of(name)
     if found is None:
         raise FileNotFoundError(complaint([name]))
@@ -65,7 +65,7 @@ def complaint(programs: list[str]) -> str:
 def complaints(
     find: Callable[[str], str | None] = path_of, mounts: Callable[[], bool] = may_mount
 ) -> list[str]:
-    """What has to be done before the tier can run; nothing, when all is there."""
+    """What must be installed or allowed before the system tests can run."""
     if lacking := missing(find):
         return [complaint(lacking)]
     if not mounts():
@@ -85,9 +85,9 @@ def main(
     if "--packages" in arguments:
         print(" ".join(sorted({PACKAGES[name] for name in missing(find)})))
         return 0
-    wanting = complaints(find, mounts)
-    print(*wanting, sep="\n", end="\n" if wanting else "", file=sys.stderr)
-    return 1 if wanting else 0
+    missing_parts = complaints(find, mounts)
+    print(*missing_parts, sep="\n", end="\n" if missing_parts else "", file=sys.stderr)
+    return 1 if missing_parts else 0
 
 
 if __name__ == "__main__":

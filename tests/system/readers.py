@@ -1,4 +1,4 @@
-"""Readers of one event stream, as applications have them: each comes back by itself until nothing is left."""
+"""SSE clients as applications use them: each reconnects until the stream ends."""
 
 import asyncio
 import json
@@ -8,45 +8,53 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.support.readers import Heard, httpx2_event_source, since
-from tests.support.streams import EVENT_STREAM, PATIENCE
+from tests.support.readers import Received, httpx2_event_source, since
+from tests.support.streams import EVENT_STREAM, TIMEOUT_SECONDS
 from tests.system.programs import program
 
-_CLIENTS = Path(__file__).parent / "clients"
+CLIENTS = Path(__file__).parent / "clients"
 
 
-Reader: TypeAlias = Callable[[str, Heard], Coroutine[Any, Any, Heard]]
-"""Reads a stream to its end into what it was given; others may look at that meanwhile."""
+Reader: TypeAlias = Callable[[str, Received], Coroutine[Any, Any, Received]]
+"""Reads a stream to its end into the given object, which a test may inspect meanwhile."""
 
 
-async def eventsource(url: str, heard: Heard) -> Heard:
+async def eventsource(url: str, received: Received) -> Received:
     """npm's `eventsource`: a browser's EventSource, for node."""
-    return await _in_node("eventsource.mjs", url, heard)
+    return await _in_node("eventsource.mjs", url, received)
 
 
-async def eventsource_parser(url: str, heard: Heard) -> Heard:
-    """npm's `eventsource-parser`: what most JavaScript clients of such services are made of."""
-    return await _in_node("parser.mjs", url, heard)
+async def eventsource_parser(url: str, received: Received) -> Received:
+    """npm's `eventsource-parser`: the parser in most JavaScript clients."""
+    return await _in_node("parser.mjs", url, received)
 
 
-async def curl(url: str, heard: Heard) -> Heard:
-    """A script around curl, which shows what arrives and nothing more."""
+async def curl(url: str, received: Received) -> Received:
+    """A loop around curl, which prints the bytes that arrive."""
     while True:
-        headers = EVENT_STREAM | since(heard)
+        headers = EVENT_STREAM | since(received)
         given = [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
         process = await asyncio.create_subprocess_exec(
             program("curl"),
-            *("-sN", "--max-time", str(PATIENCE), "-w", "%{stderr}%{http_code}", *given, url),
+            *(
+                "-sN",
+                "--max-time",
+                str(TIMEOUT_SECONDS),
+                "-w",
+                "%{stderr}%{http_code}",
+                *given,
+                url,
+            ),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         shown, status = await process.communicate()
         if int(status) not in (0, 200):
-            heard.status = int(status)
-            return heard
-        heard.connections += 1
+            received.status = int(status)
+            return received
+        received.connections += 1
         for id, data in re.findall(r"^id: (\d+)\ndata: (.*)\n\n", shown.decode(), re.MULTILINE):
-            heard.take(id, data)
+            received.take(id, data)
 
 
 READERS: dict[str, Reader] = {
@@ -59,10 +67,10 @@ READERS: dict[str, Reader] = {
 
 @asynccontextmanager
 async def node(script: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One of the scripts in `clients`, for as long as somebody listens."""
+    """One of the scripts in `clients`, killed at the end of the block."""
     process = await asyncio.create_subprocess_exec(
         program("node"),
-        _CLIENTS / script,
+        CLIENTS / script,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         limit=1 << 24,
@@ -75,14 +83,14 @@ async def node(script: str, *arguments: str) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
-async def _in_node(script: str, url: str, heard: Heard) -> Heard:
+async def _in_node(script: str, url: str, received: Received) -> Received:
     async with node(script, url) as process:
         assert process.stdout is not None
         async for line in process.stdout:
-            said = json.loads(line)
-            if "status" in said:
-                heard.status, heard.connections = said["status"], said["connections"]
+            message = json.loads(line)
+            if "status" in message:
+                received.status, received.connections = message["status"], message["connections"]
             else:
-                heard.take(said["id"], said["data"])
+                received.take(message["id"], message["data"])
         assert await process.wait() == 0
-    return heard
+    return received

@@ -1,8 +1,8 @@
-"""A small disk that can really be full: a file system in memory, mounted where nobody but its holder sees it.
+"""A small disk that can really be full: a tmpfs that only the holder process sees.
 
-The holder is a process in a mount namespace of its own; what shall use the disk is started from within
-that. With the last of them the disk is gone, however a test ends. Whoever isn't root mounts as root of a
-user namespace.
+The holder is a process in its own mount namespace; programs that use the disk are started in that
+namespace. The disk vanishes with its last process, however a test ends. Without root rights, the mount
+happens as root of a user namespace.
 """
 
 import shutil
@@ -16,13 +16,13 @@ from app.embedded_postgres.programs import ServerUser, server_user
 from tests.system.programs import AS_ROOT, PRIVATELY, program
 
 _MOUNT_AND_HOLD = 'mount -t tmpfs -o "$1" small-disk "$2" && echo mounted && exec cat'
-"""Until whoever has started it lets go of its input, or is gone."""
+"""Runs until its input is closed."""
 _FILLER = "filler"
 _PIECE = 1 << 16
 
 
 class SmallDisk:
-    """What the holder sees at `folder`; everybody else finds an empty folder there."""
+    """A disk that the holder sees at `folder`; other processes find an empty folder there."""
 
     def __init__(self, folder: Path, holder: int, user: ServerUser) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class SmallDisk:
 
     @property
     def within(self) -> tuple[str, ...]:
-        """What stands before a command that is to see the disk, as a user that Postgres accepts."""
+        """Prefix of a command that sees the disk and runs as a user that Postgres accepts."""
         uid, gid = self._user.uid, self._user.gid
         enter = [program("nsenter"), f"--target={self._holder}", "--mount"]
         if AS_ROOT:
@@ -42,7 +42,7 @@ class SmallDisk:
         return (*enter, *become)
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Fill the disk to its last byte."""
         with (self._seen_from_here / _FILLER).open("wb", buffering=0) as filler:
             size = _PIECE
             while size:
@@ -61,7 +61,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(megabytes: int) -> Iterator[SmallDisk]:
-    """Owned by the user as whom servers run."""
+    """A disk owned by the user that runs the servers."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-disk-")).resolve()
     folder.chmod(0o755)
     user = server_user(folder)

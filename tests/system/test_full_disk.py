@@ -1,4 +1,4 @@
-"""Postgres on a disk that is really full: nothing is accepted that is lost, and runs wait for room and go on."""
+"""Postgres on a full disk: no accepted request is lost, and runs wait for space and continue."""
 
 import asyncio
 import random
@@ -28,13 +28,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 TABLES_MEGABYTES = 40
 LOG_MEGABYTES = 12
 LONG_SPEECH = WORDS * 5
-MUCH = 30_000
-"""Bytes of a message that is to take room."""
+MESSAGE_BYTES = 30_000
+"""Bytes of a message that takes space."""
 
 
 @dataclass(slots=True)
-class Place:
-    """Two servers on one database, a client of each, and the disk that it is short of."""
+class Deployment:
+    """Two servers on one database, a client of each, and the small disk."""
 
     here: Client
     there: Client
@@ -45,10 +45,10 @@ class Place:
     """Starts that were refused."""
 
     async def start_until_refused(self, *reasons: str) -> None:
-        """What the server has room for already, it takes: there is some in every table."""
+        """Start runs until one is refused: every table has some free space left."""
 
         async def one() -> bool:
-            text = random.randbytes(MUCH // 2).hex()
+            text = random.randbytes(MESSAGE_BYTES // 2).hex()
             body = start_body("quick", text, run_id=str(uuid4()))
             answer = await self.here.http.post("/v1/runs", json=body)
             if answer.status_code == 202:
@@ -60,10 +60,10 @@ class Place:
 
         await eventually(one)
 
-    async def all_goes_on(self) -> None:
-        """What was accepted ends by itself; what was refused is taken now, and has one effect."""
+    async def all_runs_end(self) -> None:
+        """Accepted runs end by themselves; refused starts are accepted now and take effect once."""
         for body in self.uncertain:
-            assert (await self.there.post("/v1/runs", body, 202))["run_id"] == body["run_id"]
+            assert (await self.there.post("/v1/runs", body, 202))["id"] == body["run_id"]
             await finished(self.there, body["run_id"])
         for run_id in self.accepted:
             await finished(self.here, run_id)
@@ -71,8 +71,8 @@ class Place:
 
 
 @pytest.fixture
-async def short_of_tables(agents: Path) -> AsyncIterator[Place]:
-    """All but the tables is on another disk."""
+async def short_of_tables(agents: Path) -> AsyncIterator[Deployment]:
+    """The tables are on the small disk, everything else is not."""
     with small_disk(TABLES_MEGABYTES) as disk, cluster_folder(within=disk.within) as cluster:
         cluster.make()
         cluster.start()
@@ -82,12 +82,12 @@ async def short_of_tables(agents: Path) -> AsyncIterator[Place]:
             "CREATE DATABASE holdfast TABLESPACE small",
         )
         async with two_servers(url, agents) as (here, there):
-            yield Place(here, there, cluster, disk)
+            yield Deployment(here, there, cluster, disk)
 
 
 @pytest.fixture
-async def short_of_log(agents: Path) -> AsyncIterator[Place]:
-    """Only the write-ahead log is on the small disk: without room for it the server can't even run."""
+async def short_of_log(agents: Path) -> AsyncIterator[Deployment]:
+    """Only the write-ahead log is on the small disk: without space for it, Postgres stops."""
     with (
         small_disk(LOG_MEGABYTES) as disk,
         cluster_folder(within=disk.within, min_wal_size="2MB", max_wal_size="4MB") as cluster,
@@ -96,7 +96,7 @@ async def short_of_log(agents: Path) -> AsyncIterator[Place]:
         cluster.start()
         url = await database(cluster, "CREATE DATABASE holdfast")
         async with two_servers(url, agents) as (here, there):
-            yield Place(here, there, cluster, disk)
+            yield Deployment(here, there, cluster, disk)
 
 
 async def database(cluster: Cluster, *statements: str) -> str:
@@ -122,68 +122,74 @@ async def two_servers(url: str, agents: Path) -> AsyncIterator[tuple[Client, Cli
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
-    """Runs in the middle of what they do: one waits for a person, one for a tool, one speaks."""
+class OpenRuns:
+    """Three open runs: one waits for a person, one for a tool, one streams text."""
 
     waiting: dict[str, Any]
     held: dict[str, Any]
     effects: Effects
     stream: Stream
 
-    async def all_end(self, place: Place) -> None:
-        heard = await self.stream.rest()
-        assert text_of(heard) == (await place.there.run(heard[0]["run_id"]))["final_output"]
-        assert heard == await place.here.log(f"/v1/runs/{heard[0]['run_id']}")
+    async def all_end(self, deployment: Deployment) -> None:
+        received = await self.stream.rest()
+        assert (
+            text_of(received) == (await deployment.there.run(received[0]["run_id"]))["final_output"]
+        )
+        assert received == await deployment.here.log(f"/v1/runs/{received[0]['run_id']}")
         path, answer = answer_to(self.waiting)
-        await place.there.post(path, answer)
-        for run in (self.waiting, self.held, heard[0]):
-            await finished(place.there, run["run_id"])
+        await deployment.there.post(path, answer)
+        for run_id in (self.waiting["id"], self.held["id"], received[0]["run_id"]):
+            await finished(deployment.there, run_id)
         assert len(self.effects.lines) == 1
 
 
 @asynccontextmanager
-async def under_way(place: Place, folder: Path) -> AsyncIterator[UnderWay]:
+async def under_way(deployment: Deployment, folder: Path) -> AsyncIterator[OpenRuns]:
     effects = Effects(folder / "effects")
-    waiting = await place.here.settled((await place.here.start("quick", ASK))["run_id"])
-    held = await place.here.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
+    waiting = await deployment.here.settled((await deployment.here.start("quick", ASK))["id"])
+    held = await deployment.here.start(
+        "quick", f'CALL send {{"file": "{effects.file}", "hold": true}}'
+    )
     await effects.happened()
-    async with place.here.start_stream("talker", LONG_SPEECH) as stream:
+    async with deployment.here.start_stream("talker", LONG_SPEECH) as stream:
         await stream.until("text_delta", 3)
-        yield UnderWay(waiting, held, effects, stream)
+        yield OpenRuns(waiting, held, effects, stream)
 
 
-async def test_tables_without_room_are_waited_for(short_of_tables: Place, tmp_path: Path) -> None:
-    place = short_of_tables
-    async with under_way(place, tmp_path) as runs:
-        place.disk.fill()
-        await place.start_until_refused("disk_full")
-        await unready(place.here, "disk_full")
-        runs.effects.release()
-        run = await place.there.run(runs.waiting["run_id"])
-        assert run["status"] == "waiting", "reading goes on"
-        place.disk.make_room()
-        await runs.all_end(place)
-    await ready(place.here)
-    await ready(place.there)
-    await place.all_goes_on()
-
-
-async def test_a_disk_that_stays_full_is_told_of_though_nobody_wants_to_write(
-    short_of_tables: Place,
+async def test_runs_wait_for_space_in_the_tablespace(
+    short_of_tables: Deployment, tmp_path: Path
 ) -> None:
-    place = short_of_tables
-    place.disk.fill()
-    await place.start_until_refused("disk_full")
-    before = await failures(place.here)
+    deployment = short_of_tables
+    async with under_way(deployment, tmp_path) as runs:
+        deployment.disk.fill()
+        await deployment.start_until_refused("disk_full")
+        await unready(deployment.here, "disk_full")
+        runs.effects.release()
+        run = await deployment.there.run(runs.waiting["id"])
+        assert run["status"] == "waiting", "reads work on a full disk"
+        deployment.disk.make_room()
+        await runs.all_end(deployment)
+    await ready(deployment.here)
+    await ready(deployment.there)
+    await deployment.all_runs_end()
+
+
+async def test_health_reports_a_full_disk_without_pending_writes(
+    short_of_tables: Deployment,
+) -> None:
+    deployment = short_of_tables
+    deployment.disk.fill()
+    await deployment.start_until_refused("disk_full")
+    before = await failures(deployment.here)
 
     async def found_full_again() -> bool:
-        assert (await place.here.http.get("/health")).status_code == 503
-        return await failures(place.here) > before + 1
+        assert (await deployment.here.http.get("/health")).status_code == 503
+        return await failures(deployment.here) > before + 1
 
     await eventually(found_full_again)
-    place.disk.make_room()
-    await ready(place.here)
-    await place.all_goes_on()
+    deployment.disk.make_room()
+    await ready(deployment.here)
+    await deployment.all_runs_end()
 
 
 async def failures(client: Client) -> float:
@@ -193,26 +199,26 @@ async def failures(client: Client) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def test_a_server_that_dies_of_a_full_log_is_waited_for(
-    short_of_log: Place, tmp_path: Path
+async def test_runs_wait_for_a_server_that_died_of_a_full_wal(
+    short_of_log: Deployment, tmp_path: Path
 ) -> None:
-    place = short_of_log
-    async with under_way(place, tmp_path) as runs:
-        place.disk.fill()
-        await place.start_until_refused("unreachable")
-        await unready(place.here, "unreachable")
-        await unready(place.there, "unreachable")
+    deployment = short_of_log
+    async with under_way(deployment, tmp_path) as runs:
+        deployment.disk.fill()
+        await deployment.start_until_refused("unreachable")
+        await unready(deployment.here, "unreachable")
+        await unready(deployment.there, "unreachable")
         runs.effects.release()
-        place.disk.make_room()
+        deployment.disk.make_room()
 
-        async def works_again() -> bool:
-            """It may have given up: then it is started, as it is by whoever looks after it."""
-            if not place.cluster.runs:
-                await asyncio.to_thread(place.cluster.start)
-            return (await place.here.http.get("/health")).status_code == 200
+        async def is_healthy() -> bool:
+            """Start Postgres again if it has stopped."""
+            if not deployment.cluster.runs:
+                await asyncio.to_thread(deployment.cluster.start)
+            return (await deployment.here.http.get("/health")).status_code == 200
 
-        await eventually(works_again)
-        await runs.all_end(place)
-    assert re.search("PANIC: .* No space left on device", place.cluster.log)
-    await ready(place.there)
-    await place.all_goes_on()
+        await eventually(is_healthy)
+        await runs.all_end(deployment)
+    assert re.search("PANIC: .* No space left on device", deployment.cluster.log)
+    await ready(deployment.there)
+    await deployment.all_runs_end()

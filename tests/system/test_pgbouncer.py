@@ -19,10 +19,10 @@ from tests.system.whole_journey import (
     LEGS,
     WORDS,
     Leg,
-    Travellers,
+    ServerPair,
     a_lost_servers_runs_are_taken_over,
     finished,
-    travelling,
+    server_pair,
 )
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def cluster() -> Iterator[Cluster]:
 async def bouncer(cluster: Cluster) -> AsyncIterator[PgBouncer]:
     connection = await asyncpg.connect(cluster.url())
     await connection.execute("CREATE DATABASE holdfast")
-    # What a session can't carry through a pooler belongs to the role.
+    # A session setting is lost in a pooler, so it belongs to the role.
     await connection.execute("ALTER ROLE postgres SET statement_timeout = '15s'")
     await connection.close()
     async with pgbouncer(cluster, "holdfast") as running:
@@ -46,9 +46,9 @@ async def bouncer(cluster: Cluster) -> AsyncIterator[PgBouncer]:
 
 
 @pytest.fixture(scope="module")
-async def we(
+async def pair(
     bouncer: PgBouncer, cluster: Cluster, agents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Travellers]:
+) -> AsyncIterator[ServerPair]:
     """Both migrate at start, through the pooler; one waits for the other."""
     settings = {
         "agents": agents,
@@ -57,71 +57,73 @@ async def we(
         "migrate": 1,
     }
     folder = tmp_path_factory.mktemp("marks")
-    async with travelling(bouncer.url, folder, **settings) as travellers:
-        yield travellers
+    async with server_pair(bouncer.url, folder, **settings) as pair:
+        yield pair
 
 
 @pytest.fixture(autouse=True)
-async def nothing_is_broken(we: Travellers, cluster: Cluster) -> AsyncIterator[None]:
+async def nothing_is_broken(pair: ServerPair, cluster: Cluster) -> AsyncIterator[None]:
     yield
     assert await broken_invariants(cluster.url("holdfast")) == {}
 
 
 @pytest.mark.parametrize("leg", LEGS, ids=lambda leg: leg.__name__)
-async def test_the_journey_leads_through_the_pooler(we: Travellers, leg: Leg) -> None:
-    await leg(we)
+async def test_each_leg_works_through_the_pooler(pair: ServerPair, leg: Leg) -> None:
+    await leg(pair)
 
 
-async def test_nothing_stays_prepared_behind_the_pooler(we: Travellers, bouncer: PgBouncer) -> None:
-    """What collects on the server's connections costs memory there, and clashes with others' names."""
-    await we.here.settled((await we.here.start("quick", "hello"))["run_id"])
+async def test_no_prepared_statement_stays_behind_the_pooler(
+    pair: ServerPair, bouncer: PgBouncer
+) -> None:
+    """Prepared statements on server connections would cost memory and clash by name."""
+    await pair.here.settled((await pair.here.start("quick", "hello"))["id"])
     async with AsyncExitStack() as stack:
         prepared = []
         for _ in range(CONNECTIONS):
             connection = await asyncpg.connect(bouncer.url, statement_cache_size=0)
             stack.push_async_callback(connection.close)
-            # A transaction keeps its connection to the server, so that all of them are looked at.
+            # An open transaction holds its server connection, so each one is inspected.
             await stack.enter_async_context(connection.transaction())
             query = "SELECT count(*) FROM pg_prepared_statements WHERE name <> ''"
             prepared.append(await connection.fetchval(query))
     assert prepared == [0] * CONNECTIONS
 
 
-async def test_runs_go_on_when_the_pooler_is_restarted(
-    we: Travellers, bouncer: PgBouncer, tmp_path: Path
+async def test_runs_continue_after_a_restart_of_the_pooler(
+    pair: ServerPair, bouncer: PgBouncer, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
-    waiting = await we.here.settled((await we.here.start("quick", ASK))["run_id"])
-    held = await we.here.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
+    waiting = await pair.here.settled((await pair.here.start("quick", ASK))["id"])
+    held = await pair.here.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
     await effects.happened()
-    async with we.here.start_stream("talker", WORDS) as stream:
+    async with pair.here.start_stream("talker", WORDS) as stream:
         await stream.until("text_delta", 3)
         await bouncer.stop()
         body = start_body("quick", "hello", run_id=str(uuid4()))
-        refusal = await we.there.http.post("/v1/runs", json=body)
+        refusal = await pair.there.http.post("/v1/runs", json=body)
         assert (refusal.status_code, refusal.json()["reason"]) == (503, "unreachable")
-        assert (await we.there.http.get("/health")).status_code == 503
+        assert (await pair.there.http.get("/health")).status_code == 503
         effects.release()
         await bouncer.start()
 
         async def accepted() -> bool:
-            return (await we.there.http.post("/v1/runs", json=body)).status_code == 202
+            return (await pair.there.http.post("/v1/runs", json=body)).status_code == 202
 
         await eventually(accepted)
-        heard = await stream.rest()
-    assert text_of(heard) == (await we.there.run(heard[0]["run_id"]))["final_output"]
-    await we.there.decide(waiting, "approve")
-    for run_id in (waiting["run_id"], held["run_id"], body["run_id"], heard[0]["run_id"]):
-        await finished(we.there, run_id)
+        received = await stream.rest()
+    assert text_of(received) == (await pair.there.run(received[0]["run_id"]))["final_output"]
+    await pair.there.decide(waiting, "approve")
+    for run_id in (waiting["id"], held["id"], body["run_id"], received[0]["run_id"]):
+        await finished(pair.there, run_id)
     assert len(effects.lines) == 1
 
 
-async def test_runs_go_on_when_the_server_behind_the_pooler_is_restarted(
-    we: Travellers, cluster: Cluster, tmp_path: Path
+async def test_runs_continue_after_a_restart_of_the_server_behind_the_pooler(
+    pair: ServerPair, cluster: Cluster, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
-    waiting = await we.here.settled((await we.here.start("quick", ASK))["run_id"])
-    held = await we.here.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
+    waiting = await pair.here.settled((await pair.here.start("quick", ASK))["id"])
+    held = await pair.here.start("quick", f'CALL send {{"file": "{effects.file}", "hold": true}}')
     await effects.happened()
     await asyncio.to_thread(cluster.stop, "immediate")
     effects.release()
@@ -130,14 +132,14 @@ async def test_runs_go_on_when_the_server_behind_the_pooler_is_restarted(
     async def decided() -> bool:
         ticket = waiting["waiting"]["tickets"][0]["id"]
         body = {"decisions": [{"ticket_id": ticket, "action": "approve"}]}
-        path = f"/v1/runs/{waiting['run_id']}/decisions"
-        return (await we.there.http.post(path, json=body)).status_code == 200
+        path = f"/v1/runs/{waiting['id']}/decisions"
+        return (await pair.there.http.post(path, json=body)).status_code == 200
 
     await eventually(decided)
-    await finished(we.there, waiting["run_id"])
-    await finished(we.there, held["run_id"])
+    await finished(pair.there, waiting["id"])
+    await finished(pair.there, held["id"])
     assert len(effects.lines) == 1
 
 
-async def test_a_lost_servers_runs_are_taken_over(we: Travellers) -> None:
-    await a_lost_servers_runs_are_taken_over(we)
+async def test_a_lost_servers_runs_are_taken_over(pair: ServerPair) -> None:
+    await a_lost_servers_runs_are_taken_over(pair)

@@ -1,4 +1,4 @@
-"""The same journey on every Postgres that is supported and isn't the embedded one."""
+"""The whole journey on every supported Postgres version but the embedded one."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,9 +13,9 @@ from tests.system.postgres_versions import OTHER_VERSIONS, programs_of
 from tests.system.whole_journey import (
     LEGS,
     Leg,
-    Travellers,
+    ServerPair,
     a_lost_servers_runs_are_taken_over,
-    travelling,
+    server_pair,
 )
 
 pytestmark = pytest.mark.anyio
@@ -45,16 +45,16 @@ async def database_url(cluster: Cluster, major: int) -> str:
 
 
 @pytest.fixture(scope="module")
-async def we(
+async def pair(
     database_url: str, agents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Travellers]:
+) -> AsyncIterator[ServerPair]:
     folder = tmp_path_factory.mktemp("marks")
-    async with travelling(database_url, folder, agents=agents) as travellers:
-        yield travellers
+    async with server_pair(database_url, folder, agents=agents) as pair:
+        yield pair
 
 
 @pytest.fixture(autouse=True)
-async def nothing_is_broken(we: Travellers, database_url: str) -> AsyncIterator[None]:
+async def nothing_is_broken(pair: ServerPair, database_url: str) -> AsyncIterator[None]:
     yield
     assert await broken_invariants(database_url) == {}
 
@@ -64,15 +64,15 @@ async def test_the_migrations_make_what_the_code_expects(database_url: str) -> N
 
 
 @pytest.mark.parametrize("leg", LEGS, ids=lambda leg: leg.__name__)
-async def test_the_journey_is_the_same(we: Travellers, leg: Leg) -> None:
-    await leg(we)
+async def test_each_leg_works_on_this_version(pair: ServerPair, leg: Leg) -> None:
+    await leg(pair)
 
 
-async def test_a_lost_servers_runs_are_taken_over(we: Travellers) -> None:
-    await a_lost_servers_runs_are_taken_over(we)
+async def test_a_lost_servers_runs_are_taken_over(pair: ServerPair) -> None:
+    await a_lost_servers_runs_are_taken_over(pair)
 
 
-async def test_the_migrations_can_be_taken_back(cluster: Cluster) -> None:
+async def test_the_migrations_can_be_reverted(cluster: Cluster) -> None:
     connection = await asyncpg.connect(cluster.url())
     await connection.execute("CREATE DATABASE there_and_back")
     await connection.close()

@@ -1,1 +1,1 @@
-"""Trials: journeys that take their time, run by `make test-system`; the short ones are among the journeys."""
+"""Slow journeys, run by `make test-system`."""

@@ -1,4 +1,4 @@
-"""What trials share: the fixtures of the journeys."""
+"""Shares the fixtures of the journeys."""
 
 from tests.journeys.conftest import agents, client, provider, server, shared_database_url
 

@@ -1,4 +1,4 @@
-"""The journey of a process whose event loop something blocks: it keeps its runs, but not for ever."""
+"""A process whose event loop is blocked keeps its runs until `blocked_timeout`."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,7 +16,7 @@ from tests.support.streams import Client
 pytestmark = pytest.mark.anyio
 
 TIMEOUT = 2.0
-_PROVEN = """
+_WITH_HEARTBEAT = """
 SELECT count(*) FROM runs r JOIN workers w ON w.id = r.owner
 WHERE r.id = ANY($1) AND w.heartbeat_at > $2::timestamptz + $3::float8 * interval '1 second'
 """
@@ -32,7 +32,7 @@ async def database(shared_database_url: str) -> AsyncIterator[RawConnection]:
 
 @pytest.fixture(scope="module")
 async def other(shared_database_url: str, agents: Path) -> AsyncIterator[Client]:
-    """A client of the server that would take over whatever is lost."""
+    """A client of the server that takes over lost runs."""
     async with (
         serving(shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT) as there,
         there.client() as client,
@@ -40,7 +40,7 @@ async def other(shared_database_url: str, agents: Path) -> AsyncIterator[Client]
         yield client
 
 
-async def test_a_blocked_process_keeps_its_runs(
+async def test_a_briefly_blocked_process_keeps_its_runs(
     shared_database_url: str, agents: Path, other: Client, database: RawConnection, tmp_path: Path
 ) -> None:
     waiting, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
@@ -49,21 +49,23 @@ async def test_a_blocked_process_keeps_its_runs(
             serving(shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT, log_json=True)
         )
         client = await stack.enter_async_context(here.client())
-        innocent = await client.start("quick", waiting.held("send"))
+        unaffected = await client.start("quick", waiting.held("send"))
         await waiting.happened()
         run = await client.start("quick", f'CALL block {{"file": "{blocking.file}"}}')
         await blocking.happened()
         since = await database.fetchval("SELECT now()")
-        ids = [innocent["run_id"], run["run_id"]]
+        ids = [unaffected["id"], run["id"]]
 
-        async def are_proven() -> bool:
-            proven: int = await database.fetchval(_PROVEN, ids, since, 1.5 * TIMEOUT)
-            return proven == len(ids)
+        async def have_heartbeats() -> bool:
+            alive: int = await database.fetchval(_WITH_HEARTBEAT, ids, since, 1.5 * TIMEOUT)
+            return alive == len(ids)
 
-        await eventually(are_proven)
-        # A busy machine may block it at its start, too.
+        await eventually(have_heartbeats)
+        # A busy machine may also block the loop at its start.
         lines = [line for line in here.log.splitlines() if "event_loop_blocked" in line]
-        assert any("journey_tools.py" in line for line in lines), "it says what blocks it"
+        assert any("journey_tools.py" in line for line in lines), (
+            "the log does not name the blocking function"
+        )
         blocking.release()
         waiting.release()
         for run_id in ids:
@@ -73,7 +75,7 @@ async def test_a_blocked_process_keeps_its_runs(
     assert len(waiting.lines) == len(blocking.lines) == 1
 
 
-async def test_a_process_that_stays_blocked_loses_its_runs(
+async def test_a_process_that_stays_blocked_too_long_loses_its_runs(
     shared_database_url: str, agents: Path, other: Client, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
@@ -90,13 +92,13 @@ async def test_a_process_that_stays_blocked_loses_its_runs(
         client = await stack.enter_async_context(here.client())
         started = await client.start("quick", f'CALL block {{"file": "{effects.file}"}}')
         await effects.happened()
-        waiting = await other.settled(started["run_id"])
+        waiting = await other.settled(started["id"])
         assert waiting["waiting"]["tickets"][0]["kind"] == "outcome_unknown"
-        await here.logged("event_loop_given_up")
+        await here.logged("event_loop_blocked_too_long")
         effects.release()
-        await here.logged("ownership_lost", run_id=started["run_id"])
+        await here.logged("ownership_lost", run_id=started["id"])
         await other.decide(waiting, "respond", result="it came through")
-        done = await other.ended(started["run_id"])
+        done = await other.ended(started["id"])
     assert done["outcome"] == "succeeded"
     assert "it came through" in done["final_output"]
     assert len(effects.lines) == 1

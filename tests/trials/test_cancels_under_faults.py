@@ -1,4 +1,4 @@
-"""A cancel settles though the run's owner is killed, frozen or blocked, or nothing is free to end the run."""
+"""A cancel settles though the run's owner is killed, frozen or blocked, or no slot is free."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,12 +15,12 @@ from tests.support.contents import contents
 from tests.support.event_order import check_run
 from tests.support.servers import Server, serving
 from tests.support.streams import Client
-from tests.trials.test_lost_owners import put_losses_to
+from tests.trials.test_lost_owners import add_losses
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 TIMEOUT = 2.0
-SETTLES_WITHIN = 3.5 * TIMEOUT
+SETTLE_TIMEOUT_SECONDS = 3.5 * TIMEOUT
 """From the cancel request, or from the fault if that came later: the heartbeat time-out and 5 seconds."""
 SUSPICIOUS_LOSSES = 3
 
@@ -60,7 +60,7 @@ class Replicas:
 
 
 async def held_run(client: Client, effects: Effects, tool: str = "send") -> dict[str, Any]:
-    """A run in the middle of a call, executed by the server that was asked."""
+    """A run in the middle of a call, executed by the server of `client`."""
     run = await client.start("quick", effects.held(tool))
     await effects.happened()
     return run
@@ -75,7 +75,7 @@ async def blocking_run(client: Client, effects: Effects) -> dict[str, Any]:
 
 async def cancel(client: Client, *runs: dict[str, Any]) -> None:
     for run in runs:
-        answer = await client.http.post(f"/v1/runs/{run['run_id']}/cancel")
+        answer = await client.http.post(f"/v1/runs/{run['id']}/cancel")
         assert answer.status_code in (200, 202), answer.text
 
 
@@ -84,10 +84,10 @@ async def settles_in_time(
 ) -> None:
     """The runs end in time, each with one clean end."""
     for run in runs:
-        assert (await client.ended(run["run_id"]))["outcome"] == "cancelled"
-        seconds = await database.fetchval(_SECONDS, run["run_id"], since)
-        assert seconds <= SETTLES_WITHIN, f"{seconds / TIMEOUT:.1f} heartbeat time-outs"
-        check_run(await client.log(f"/v1/runs/{run['run_id']}"))
+        assert (await client.ended(run["id"]))["outcome"] == "cancelled"
+        seconds = await database.fetchval(_SECONDS, run["id"], since)
+        assert seconds <= SETTLE_TIMEOUT_SECONDS, f"{seconds / TIMEOUT:.1f} heartbeat time-outs"
+        check_run(await client.log(f"/v1/runs/{run['id']}"))
 
 
 async def now(database: RawConnection) -> datetime:
@@ -106,7 +106,7 @@ async def test_a_cancel_settles_though_the_owner_is_killed(
     await cancel(client, run)
     await settles_in_time(client, database, run, since=since)
     following = await client.start("quick", "go on", thread_id=run["thread_id"])
-    assert (await client.settled(following["run_id"]))["outcome"] == "succeeded"
+    assert (await client.settled(following["id"]))["outcome"] == "succeeded"
 
 
 async def test_a_cancel_settles_though_the_owner_is_frozen(
@@ -121,14 +121,14 @@ async def test_a_cancel_settles_though_the_owner_is_frozen(
     await settles_in_time(client, database, run, since=since)
     before = await contents(database)
     owner.thaw()
-    await owner.logged("ownership_lost", run_id=run["run_id"])
+    await owner.logged("ownership_lost", run_id=run["id"])
     assert await contents(database) == before
 
 
 async def test_cancels_settle_though_the_owners_event_loop_is_blocked(
     replicas: Replicas, database: RawConnection, tmp_path: Path
 ) -> None:
-    """That of the run which blocks the loop, and that of one which only shares the process."""
+    """Both the run that blocks the loop and a run that only shares its process are cancelled."""
     held, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
     owner, lost = await replicas.add()
     _, client = await replicas.add()
@@ -137,16 +137,16 @@ async def test_cancels_settle_though_the_owners_event_loop_is_blocked(
     await cancel(client, *runs)
     await settles_in_time(client, database, *runs, since=since)
     for run in runs:
-        await owner.logged("cancelled_run_released", run_id=run["run_id"])
+        await owner.logged("cancelled_run_released", run_id=run["id"])
     before = await contents(database)
     blocking.release()
     for run in runs:
-        await owner.logged("ownership_lost", run_id=run["run_id"])
+        await owner.logged("ownership_lost", run_id=run["id"])
     assert await contents(database) == before
     assert len(held.lines) == len(blocking.lines) == 1
 
 
-async def test_a_blocked_process_keeps_the_runs_that_are_not_cancelled(
+async def test_a_blocked_process_keeps_its_runs_that_are_not_cancelled(
     replicas: Replicas, database: RawConnection, tmp_path: Path
 ) -> None:
     held, blocking = Effects(tmp_path / "held"), Effects(tmp_path / "blocking")
@@ -155,13 +155,13 @@ async def test_a_blocked_process_keeps_the_runs_that_are_not_cancelled(
     kept = await held_run(lost, held)
     cancelled = await blocking_run(lost, blocking)
     await cancel(client, cancelled)
-    await owner.logged("cancelled_run_released", run_id=cancelled["run_id"])
+    await owner.logged("cancelled_run_released", run_id=cancelled["id"])
     blocking.release()
     held.release()
-    assert (await client.ended(kept["run_id"]))["outcome"] == "succeeded"
-    assert (await client.ended(cancelled["run_id"]))["outcome"] == "cancelled"
+    assert (await client.ended(kept["id"]))["outcome"] == "succeeded"
+    assert (await client.ended(cancelled["id"]))["outcome"] == "cancelled"
     attempt = "SELECT attempt FROM runs WHERE id = $1"
-    assert await database.fetchval(attempt, kept["run_id"]) == 1
+    assert await database.fetchval(attempt, kept["id"]) == 1
 
 
 async def test_cancels_settle_under_all_faults_at_once(
@@ -194,22 +194,22 @@ async def test_a_cancel_settles_though_no_slot_is_free(
     owner.kill()
     await cancel(client, run)
     await settles_in_time(client, database, run, since=since)
-    assert (await client.run(busy["run_id"]))["status"] == "running"
+    assert (await client.run(busy["id"]))["status"] == "running"
     held.release()
     for one in (busy, *waiting):
-        assert (await client.ended(one["run_id"]))["outcome"] == "succeeded"
+        assert (await client.ended(one["id"]))["outcome"] == "succeeded"
 
 
 async def test_a_cancel_settles_while_the_worker_executes_a_suspect(
     replicas: Replicas, database: RawConnection, shared_database_url: str, tmp_path: Path
 ) -> None:
-    """Of two runs that have cost several workers, a process executes one and ends the other."""
+    """Of two runs that lost several workers, a process executes one and ends the other."""
     owner, lost = await replicas.add()
     _, client = await replicas.add()
     effects = [Effects(tmp_path / name) for name in ("one", "two")]
     runs = [await held_run(lost, each, "look") for each in effects]
     for run in runs:
-        await put_losses_to(shared_database_url, run["run_id"], SUSPICIOUS_LOSSES)
+        await add_losses(shared_database_url, run["id"], SUSPICIOUS_LOSSES)
     owner.kill()
 
     async def executed() -> list[int]:
@@ -217,10 +217,10 @@ async def test_a_cancel_settles_while_the_worker_executes_a_suspect(
 
     [number] = await eventually(executed)
     suspect, other = runs[number], runs[1 - number]
-    assert (await client.run(suspect["run_id"]))["status"] == "running"
+    assert (await client.run(suspect["id"]))["status"] == "running"
     since = await now(database)
     await cancel(client, other)
     await settles_in_time(client, database, other, since=since)
     assert len(effects[1 - number].lines) == 1
     effects[number].release()
-    assert (await client.ended(suspect["run_id"]))["outcome"] == "succeeded"
+    assert (await client.ended(suspect["id"]))["outcome"] == "succeeded"

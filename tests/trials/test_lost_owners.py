@@ -1,4 +1,4 @@
-"""The journey of runs whose owner is gone, only seems gone, or is taken along by one of them."""
+"""Runs whose owner is dead, only seems dead, or is killed by one of its runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,14 +21,16 @@ pytestmark = pytest.mark.anyio
 
 TIMEOUT = 2.0
 PROMISED = 2.0
-"""Seconds from a dead owner's time-out until somebody else goes on."""
+"""Seconds from a dead owner's time-out until another worker continues its run."""
 BUSY = 2.0
-"""What a busy machine may add to that."""
+"""Seconds that a busy machine may add to that."""
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa " * 12
 REPLICAS = 2
 
-_AS_USUAL = {name: Settings.model_fields[name].default for name in ("sweep_interval", "queue_poll")}
-_SILENCE = """
+_DEFAULT_INTERVALS = {
+    name: Settings.model_fields[name].default for name in ("sweep_interval", "queue_poll")
+}
+_SECONDS_WITHOUT_HEARTBEAT = """
 SELECT extract(epoch FROM now() - w.heartbeat_at)::float8 FROM runs r, workers w
 WHERE r.id = $1 AND w.pid = $2 AND r.owner <> w.id
 """
@@ -36,9 +38,9 @@ WHERE r.id = $1 AND w.pid = $2 AND r.owner <> w.id
 
 @pytest.fixture(scope="module")
 async def there(shared_database_url: str, agents: Path) -> AsyncIterator[Server]:
-    """The server that outlives each test; it looks around as seldom as any."""
+    """The server that runs through all tests, with the default polling intervals."""
     async with serving(
-        shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT, **_AS_USUAL
+        shared_database_url, agents=agents, heartbeat_timeout=TIMEOUT, **_DEFAULT_INTERVALS
     ) as running:
         yield running
 
@@ -68,7 +70,7 @@ def holding(tool: str, effects: Effects) -> str:
     return f'CALL {tool} {{"file": "{effects.file}", "hold": true}}'
 
 
-async def test_a_lost_run_goes_on_in_time(
+async def test_a_lost_run_is_taken_over_in_time(
     here: Server, other: Client, database: RawConnection, tmp_path: Path
 ) -> None:
     effects = Effects(tmp_path / "effects")
@@ -77,21 +79,23 @@ async def test_a_lost_run_goes_on_in_time(
     await effects.happened()
     here.kill()
 
-    async def silence() -> float | None:
-        seconds: float | None = await database.fetchval(_SILENCE, run["run_id"], here.pid)
+    async def seconds_without_heartbeat() -> float | None:
+        seconds: float | None = await database.fetchval(
+            _SECONDS_WITHOUT_HEARTBEAT, run["id"], here.pid
+        )
         return seconds
 
-    taken_after = await eventually(silence)
+    taken_after = await eventually(seconds_without_heartbeat)
     assert TIMEOUT <= taken_after <= TIMEOUT + PROMISED + BUSY
     effects.release()
-    assert (await other.ended(run["run_id"]))["outcome"] == "succeeded"
+    assert (await other.ended(run["id"]))["outcome"] == "succeeded"
     assert len(set(effects.keys)) == 1
 
 
-async def test_a_worker_that_wakes_up_too_late_writes_nothing(
+async def test_a_worker_that_lost_its_runs_while_frozen_writes_nothing(
     here: Server, other: Client, database: RawConnection, tmp_path: Path
 ) -> None:
-    """Frozen over a call, over a message and over a background task, until others have ended all three."""
+    """The worker is frozen during a call, a message and a task, until other workers have finished them."""
     calling, behind = Effects(tmp_path / "calling"), Effects(tmp_path / "behind")
     async with here.client() as client, AsyncExitStack() as stack:
         runs = [
@@ -103,8 +107,8 @@ async def test_a_worker_that_wakes_up_too_late_writes_nothing(
         talking = await stack.enter_async_context(client.start_stream("talker", WORDS))
         await talking.until("text_delta")
         here.freeze()
-        run_ids = [run["run_id"] for run in runs] + [talking.heard[0]["run_id"]]
-        [had_the_task] = behind.pids
+        run_ids = [run["id"] for run in runs] + [talking.received[0]["run_id"]]
+        [task_owner] = behind.pids
         calling.release()
         behind.release()
         for run_id in run_ids:
@@ -114,7 +118,7 @@ async def test_a_worker_that_wakes_up_too_late_writes_nothing(
         here.thaw()
         await here.logged("ownership_lost", run_id=run_ids[0])
         await here.logged("ownership_lost", run_id=run_ids[2])
-        if had_the_task == here.pid:
+        if task_owner == here.pid:
             await here.logged("task_already_finished", run_id=run_ids[1])
         assert (await client.http.get("/health")).is_success
     assert await contents(database) == before
@@ -122,11 +126,11 @@ async def test_a_worker_that_wakes_up_too_late_writes_nothing(
     assert len(set(calling.keys)) == len(set(behind.keys)) == 1
 
 
-# --- a run that takes its worker along ------------------------------------------------------------
+# --- a run that kills its worker ------------------------------------------------------------------
 
 
 class Fleet:
-    """Workers that are started again whenever one ends; it is noticed soon."""
+    """Workers that are restarted whenever one ends, with a short heartbeat time-out."""
 
     def __init__(
         self, database_url: str, agents: Path, size: int = REPLICAS, timeout: float = TIMEOUT / 2
@@ -151,8 +155,8 @@ class Fleet:
             self.deaths += 1
 
 
-async def put_losses_to(url: str, run_id: str, losses: int, *, to: str = "runs") -> None:
-    """To a run's account, or to its task's."""
+async def add_losses(url: str, run_id: str, losses: int, *, to: str = "runs") -> None:
+    """Add losses to a run, or to its task."""
     connection = await asyncpg.connect(url)
     try:
         name = "id" if to == "runs" else "run_id"
@@ -174,90 +178,90 @@ async def losses_of(url: str, run_id: str, *, of: str = "runs") -> int:
 
 
 @pytest.fixture
-async def front(postgres: Any, agents: Path) -> AsyncIterator[tuple[str, Client]]:
-    """Serves and executes nothing, on a database where nobody else does."""
+async def api_server(postgres: Any, agents: Path) -> AsyncIterator[tuple[str, Client]]:
+    """An API server without workers, on its own database."""
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(postgres.fresh())
         server = await stack.enter_async_context(serving(url, agents=agents, role="api"))
         yield url, await stack.enter_async_context(server.client())
 
 
-async def test_a_run_that_takes_its_workers_along_is_given_up_and_the_others_are_not(
-    front: tuple[str, Client], agents: Path, tmp_path: Path
+async def test_a_run_that_kills_its_workers_fails_and_other_runs_succeed(
+    api_server: tuple[str, Client], agents: Path, tmp_path: Path
 ) -> None:
-    """Three of its losses are put to its account, to save as many processes."""
-    url, client = front
+    """Three losses are added in the database, to save as many processes."""
+    url, client = api_server
     effects = Effects(tmp_path / "effects")
     fleet = Fleet(url, agents)
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(fleet.keep())
+        restarting = group.create_task(fleet.keep())
         poison = await client.start("guarded", f'CALL die {{"file": "{effects.file}"}}')
-        waiting = await client.settled(poison["run_id"])
+        waiting = await client.settled(poison["id"])
         await client.decide(waiting, "approve")
         await effects.happened()
-        await put_losses_to(url, poison["run_id"], 3)
-        innocent: list[dict[str, Any]] = []
+        await add_losses(url, poison["id"], 3)
+        unaffected: list[dict[str, Any]] = []
 
-        async def dead_one() -> dict[str, Any] | None:
-            if len(effects.lines) > len(innocent):
-                innocent.append(await client.start("quick", 'CALL add {"a": 1, "b": 2}'))
-            run = await client.run(poison["run_id"])
+        async def finished_poison_run() -> dict[str, Any] | None:
+            if len(effects.lines) > len(unaffected):
+                unaffected.append(await client.start("quick", 'CALL add {"a": 1, "b": 2}'))
+            run = await client.run(poison["id"])
             return run if run["status"] == "done" else None
 
-        dead = await eventually(dead_one)
-        for run in innocent:
-            assert (await client.ended(run["run_id"]))["outcome"] == "succeeded"
-        retried = await client.post(f"/v1/runs/{poison['run_id']}/retry", {}, 202)
-        again = await client.ended(retried["run_id"])
-        keeping.cancel()
+        dead = await eventually(finished_poison_run)
+        for run in unaffected:
+            assert (await client.ended(run["id"]))["outcome"] == "succeeded"
+        retried = await client.post(f"/v1/runs/{poison['id']}/retry", {}, 202)
+        again = await client.ended(retried["id"])
+        restarting.cancel()
     assert (dead["outcome"], dead["termination"]["code"]) == ("failed", "worker_lost")
-    # A machine that is too busy for heartbeats may cost it a worker or two that it hasn't killed.
-    assert 0 < len(innocent) <= len(effects.lines) == fleet.deaths <= 3
+    # On a busy machine, missed heartbeats may add a loss or two.
+    assert 0 < len(unaffected) <= len(effects.lines) == fleet.deaths <= 3
     assert len(set(effects.keys)) == 1
-    check_run(await client.log(f"/v1/runs/{poison['run_id']}"))
+    check_run(await client.log(f"/v1/runs/{poison['id']}"))
 
     [found] = (await client.get("/v1/runs", termination_code="worker_lost"))["items"]
     assert found == dead
-    why = await client.get(f"/v1/runs/{poison['run_id']}/explain")
+    why = await client.get(f"/v1/runs/{poison['id']}/explain")
     assert why["last_failure"]["code"] == "worker_lost"
-    [case] = (await client.get(f"/v1/runs/{poison['run_id']}/audit"))["cases"]
-    assert case["executed"]["status"] == "failed"
-    assert (again["retry_of"], again["outcome"]) == (poison["run_id"], "succeeded")
+    [case] = (await client.get(f"/v1/runs/{poison['id']}/audit"))["items"]
+    assert case["executed"]["outcome"] == "failed"
+    assert (again["retry_of_run_id"], again["outcome"]) == (poison["id"], "succeeded")
 
 
-async def test_a_task_that_takes_its_workers_along_is_given_up_and_its_neighbours_are_not(
-    front: tuple[str, Client], agents: Path, tmp_path: Path
+async def test_a_task_that_kills_its_workers_fails_and_other_tasks_succeed(
+    api_server: tuple[str, Client], agents: Path, tmp_path: Path
 ) -> None:
-    """A process for each that is suspicious, so that none has to wait until another one has ended."""
-    url, client = front
+    """One process for each suspect, so that no suspect waits for another one."""
+    url, client = api_server
     deaths, task, run = (Effects(tmp_path / name) for name in ("deaths", "task", "run"))
     fleet = Fleet(url, agents, size=3, timeout=TIMEOUT)
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(fleet.keep())
+        restarting = group.create_task(fleet.keep())
         behind = await client.start("doomed", holding("look", task))
         calling = await client.start("quick", holding("look", run))
         for effects in (task, run):
             await effects.happened()
-        await put_losses_to(url, behind["run_id"], 2, to="tasks")
-        await put_losses_to(url, calling["run_id"], 2)
+        await add_losses(url, behind["id"], 2, to="tasks")
+        await add_losses(url, calling["id"], 2)
         poison = await client.start("doomed", f'CALL die {{"file": "{deaths.file}"}}')
         await deaths.happened()
-        await put_losses_to(url, poison["run_id"], 2, to="tasks")
-        dead = await client.ended(poison["run_id"])
-        [given_up] = (await client.get(f"/v1/runs/{poison['run_id']}/tasks"))["items"]
-        lost = await losses_of(url, behind["run_id"], of="tasks")
+        await add_losses(url, poison["id"], 2, to="tasks")
+        dead = await client.ended(poison["id"])
+        [given_up] = (await client.get(f"/v1/runs/{poison['id']}/tasks"))["items"]
+        lost = await losses_of(url, behind["id"], of="tasks")
         for effects in (task, run):
             effects.release()
-        for innocent in (behind, calling):
-            assert (await client.ended(innocent["run_id"]))["outcome"] == "succeeded"
-        [done] = (await client.get(f"/v1/runs/{behind['run_id']}/tasks"))["items"]
-        keeping.cancel()
-    assert (given_up["status"], given_up["error"]) == (
+        for unaffected in (behind, calling):
+            assert (await client.ended(unaffected["id"]))["outcome"] == "succeeded"
+        [done] = (await client.get(f"/v1/runs/{behind['id']}/tasks"))["items"]
+        restarting.cancel()
+    assert (given_up["outcome"], given_up["error"]) == (
         "failed",
         "6 workers were lost over this task",
     )
     assert dead["outcome"] == "succeeded"
     assert "6 workers were lost" in dead["final_output"]
     assert 0 < len(deaths.lines) == fleet.deaths <= 4
-    assert (done["status"], len(set(task.keys))) == ("completed", 1)
+    assert (done["outcome"], len(set(task.keys))) == ("succeeded", 1)
     assert lost <= 3

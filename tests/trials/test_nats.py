@@ -1,4 +1,4 @@
-"""The journey of a run between two servers whose hints go over NATS, while that is killed and comes back."""
+"""Two servers whose hints go over NATS, while NATS is killed and restarted."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ async def nats() -> AsyncIterator[NatsServer]:
 
 
 async def listening(database_url: str) -> list[str]:
-    """What connections to Postgres listen to."""
+    """The LISTEN statements of all Postgres connections."""
     connection = await asyncpg.connect(database_url)
     try:
         rows = await connection.fetch(
@@ -42,7 +42,7 @@ async def listening(database_url: str) -> list[str]:
     return [row["query"] for row in rows]
 
 
-async def test_a_run_is_heard_whole_though_nats_is_killed_in_the_middle(
+async def test_a_stream_is_complete_although_nats_is_killed_meanwhile(
     database_url: str, agents: Path, nats: NatsServer
 ) -> None:
     settings = {"agents": agents, "nats_url": nats.url, "log_poll": 0.3}
@@ -54,7 +54,7 @@ async def test_a_run_is_heard_whole_though_nats_is_killed_in_the_middle(
     ):
         assert not any("holdfast" in query for query in await listening(database_url))
         started = await here.start("lecturer", "go on")
-        path = f"/v1/runs/{started['run_id']}"
+        path = f"/v1/runs/{started['id']}"
         async with there.events(path) as stream:
             await stream.until("text_delta", 5)
             await nats.kill()
@@ -64,25 +64,25 @@ async def test_a_run_is_heard_whole_though_nats_is_killed_in_the_middle(
             await nats.start()
             for server in (one, other):
                 await server.printed(BACK)
-            heard = await stream.rest()
-        check_run(heard)
-        assert types_of(heard)[-1] == "run_finish"
-        assert heard == await here.log(path)
+            received = await stream.rest()
+        check_run(received)
+        assert types_of(received)[-1] == "run_finish"
+        assert received == await here.log(path)
 
         async with here.start_stream("endless", "talk") as stream:
             await stream.until("text_delta", 2)
-            cancel = f"/v1/runs/{stream.heard[0]['run_id']}/cancel"
+            cancel = f"/v1/runs/{stream.received[0]['run_id']}/cancel"
             response = await there.http.post(cancel, params={"wait": 20})
         assert response.json()["outcome"] == "cancelled"
 
 
-async def test_a_server_starts_without_nats_and_says_so(
+async def test_a_server_starts_without_nats_and_logs_it(
     database_url: str, agents: Path, nats: NatsServer
 ) -> None:
     await nats.kill()
     async with serving(database_url, agents=agents, nats_url=nats.url) as server:
         async with server.client() as client:
-            run = await client.settled((await client.start("quick", "hello"))["run_id"])
+            run = await client.settled((await client.start("quick", "hello"))["id"])
             assert run["outcome"] == "succeeded"
         away = await holdfast(
             "doctor", url=server.base, DATABASE_URL=database_url, NATS_URL=nats.url
@@ -98,7 +98,7 @@ async def test_a_server_starts_without_nats_and_says_so(
         assert len(AWAY.findall(server.log)) == len(BACK.findall(server.log)) == 1
 
 
-async def test_a_url_that_is_none_is_refused_at_the_start(database_url: str) -> None:
+async def test_an_invalid_nats_url_is_refused_at_the_start(database_url: str) -> None:
     refused = await holdfast("serve", DATABASE_URL=database_url, NATS_URL="me:secret@localhost")
     assert refused.code != 0
     assert "NATS_URL must be a URL such as nats://" in refused.err
@@ -108,13 +108,13 @@ async def test_a_url_that_is_none_is_refused_at_the_start(database_url: str) -> 
 @pytest.mark.parametrize(
     "url", ["", "localhost:4222", "http://here:1", "nats://", "nats://here:port", "nats://a,b"]
 )
-def test_what_is_no_address_of_a_server_is_told_from_one(url: str) -> None:
+def test_invalid_nats_urls_are_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError):
         servers_of(url)
     assert servers_of("nats://a, tls://me:secret@b:4222") == ["nats://a", "tls://me:secret@b:4222"]
 
 
-def test_without_the_extra_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_nats_extra_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "app.events.fanout.nats", raising=False)
     monkeypatch.setitem(sys.modules, "nats", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'holdfast-server\[nats\]'"):

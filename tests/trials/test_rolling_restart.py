@@ -1,4 +1,4 @@
-"""The journey of a rolling restart: three replicas are replaced under load, and nobody but them notices."""
+"""A rolling restart: three replicas are replaced under load without an effect on clients."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.balancers import balancing
 from tests.support.readers import httpx2_event_source
-from tests.support.rolling import told_to_go, under_load
+from tests.support.rolling import ask_to_stop, under_load
 from tests.support.servers import serving
 from tests.support.streams import Client
 
@@ -40,10 +40,10 @@ async def test_replicas_are_replaced_under_load(
                 new = await stack.enter_async_context(serving(shared_database_url, **settings))
                 balancer.add(new.port)
                 await balancer.uses(new.port)
-                going = asyncio.get_running_loop().create_task(told_to_go(server))
+                stopping = asyncio.get_running_loop().create_task(ask_to_stop(server))
                 await balancer.avoids(server.port)
-                assert not going.done(), "it is out of the way before it goes"
-                await going
+                assert not stopping.done(), "the server exited before the balancer avoided it"
+                await stopping
                 balancer.remove(server.port)
         async with Client(balancer.base) as client:
             await load.nothing_is_lost_or_doubled(client)

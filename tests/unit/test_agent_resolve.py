@@ -1,4 +1,4 @@
-"""From a stored spec to an agent that can run, or to the reason why not."""
+"""A stored spec resolves to an agent that can run, or to the reason why it can't."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -38,10 +38,22 @@ async def test_an_agent_has_only_the_tools_of_its_spec(models: ModelCatalog) -> 
     assert list(resolved.tools) == ["list_files"]
 
 
-async def test_what_is_gone_makes_a_spec_unresolvable(models: ModelCatalog) -> None:
+async def test_a_missing_model_tool_or_plugin_makes_a_spec_unresolvable(
+    models: ModelCatalog,
+) -> None:
     answer = resolve(replace(DEMO, tools=("list_files", "gone")), CATALOG, models)
     assert answer == UnknownAgentVersion("agent 'demo' can't run: there is no tool 'gone' any more")
     answer = resolve(replace(DEMO, model="gone", tools=("lost",)), CATALOG, models)
     assert isinstance(answer, UnknownAgentVersion)
     assert "no tool 'lost'" in answer.reason
     assert "model 'gone' isn't configured" in answer.reason
+
+
+async def test_a_stored_rule_that_is_no_longer_valid_makes_a_spec_unresolvable(
+    models: ModelCatalog,
+) -> None:
+    table = {"rules": [{"tool": "refund(amount = 5)", "behavior": "ask"}]}
+    answer = resolve(replace(DEMO, plugins={"permission": table}), CATALOG, models)
+    assert isinstance(answer, UnknownAgentVersion)
+    assert "the table of its plugin 'permission' isn't valid any more" in answer.reason
+    assert "'=' isn't a comparison; write ==" in answer.reason

@@ -1,4 +1,4 @@
-"""Specs of agents as stored: only what isn't at its default, and all of it comes back."""
+"""Stored agent specs have only fields that differ from their default, and survive a round trip."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.agents.endpoints import Endpoint
+from app.domain.agents.skills import SkillSpec
 from app.domain.agents.specs import (
     AgentSpec,
     Delegation,
@@ -13,9 +14,11 @@ from app.domain.agents.specs import (
     agent_from_json,
     agent_to_json,
 )
+from app.domain.agents.tool_search import ToolSearchMode, ToolSearchPolicy
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId
 from app.domain.inference.options import InferenceOptions, RetryPolicy
+from app.domain.runs.output_specs import OutputMode, OutputSpec
 from app.domain.tickets.terms import ApproverRule, OnExpiry, TicketTerms
 
 BARE = AgentSpec(id=AgentId("clerk"))
@@ -38,6 +41,13 @@ SET: dict[str, Any] = {
     "endpoint": Endpoint(backend="a2a", url="https://far.test"),
     "delegates": (AgentId("helper"),),
     "delegation": Delegation(keep=False),
+    "output": OutputSpec(schema={"type": "object"}, mode=OutputMode.TOOL, retries=0),
+    "tool_search": ToolSearchPolicy(mode=ToolSearchMode.ON, threshold=5, always=("pay*",)),
+    "skills": (
+        SkillSpec(name="a", description="A.", digest="1", allowed_tools=("pay",)),
+        SkillSpec(name="b", description="B.", digest="2"),
+    ),
+    "script_timeout": 5.0,
 }
 
 
@@ -52,19 +62,19 @@ def test_an_agent_without_settings_is_stored_as_its_id() -> None:
 
 
 @pytest.mark.parametrize("name", SET)
-def test_each_field_comes_back_and_changes_the_version(name: str) -> None:
+def test_each_field_survives_a_round_trip_and_changes_the_version(name: str) -> None:
     spec = replace(BARE, **{name: SET[name]})
     assert set(agent_to_json(spec)) == {"id", name}
     assert agent_from_json(agent_to_json(spec)) == spec
     assert spec.version != BARE.version
 
 
-def test_all_fields_come_back_together() -> None:
+def test_all_fields_survive_a_round_trip() -> None:
     spec = replace(BARE, **SET)
     assert agent_from_json(agent_to_json(spec)) == spec
 
 
-def test_the_order_of_plugins_is_kept_and_counts() -> None:
+def test_the_order_of_plugins_is_stored_and_changes_the_version() -> None:
     spec = replace(BARE, plugins=SET["plugins"])
     other = replace(BARE, plugins=dict(reversed(SET["plugins"].items())))
     assert list(agent_from_json(agent_to_json(spec)).plugins) == ["b", "a"]
@@ -85,7 +95,7 @@ def test_a_key_of_a_newer_version_is_refused_by_name() -> None:
         ({"on_expiry": "cancel_run"}, 9.0, OnExpiry.CANCEL_RUN),
     ],
 )
-def test_what_a_run_was_started_with_comes_before_the_agents_own_terms(
+def test_ticket_terms_of_a_run_replace_those_of_its_agent(
     policy: dict[str, Any], expires_in: float, on_expiry: OnExpiry
 ) -> None:
     spec = replace(BARE, **SET)
@@ -96,5 +106,5 @@ def test_what_a_run_was_started_with_comes_before_the_agents_own_terms(
     assert spec.ticket_terms("other", policy).approvers is None
 
 
-def test_tickets_of_an_agent_without_terms_wait_for_ever() -> None:
+def test_tickets_of_an_agent_without_terms_never_expire() -> None:
     assert BARE.ticket_terms("pay", {}) == TicketTerms()

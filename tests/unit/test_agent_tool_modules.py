@@ -1,4 +1,4 @@
-"""Modules of tools beside an agents file: which are found, and what is told of one that can't be used."""
+"""Tool modules beside an agents file: which are found, and the error for one that can't be used."""
 
 import re
 import sys
@@ -18,9 +18,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "sentence"),
     [
-        ("import nothing_of_that_name", r"ModuleNotFoundError.*\(broken\.py, line 1\)"),
         ("\n1 / 0", r"ZeroDivisionError: division by zero \(broken\.py, line 2\)"),
         ("def x(:", r"SyntaxError: .*line 1"),
         ("raise SystemExit(1)", r"SystemExit: 1"),
@@ -30,14 +29,69 @@ def folder(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_module_that_cannot_be_imported_says_why_and_in_which_line(
-    folder: Path, source: str, said: str
+def test_an_import_error_names_its_reason_and_its_line(
+    folder: Path, source: str, sentence: str
 ) -> None:
     found = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["broken"]', broken=source)
     assert len(found) == 1
     file = re.escape(str(folder / "broken.py"))
-    assert re.match(rf"tools\.modules\[0\]: {file} can't be imported: {said}", found[0])
+    assert re.match(rf"tools\.modules\[0\]: {file} can't be imported: {sentence}", found[0])
     assert found[0].endswith("correct it there")
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(folder: Path) -> None:
+    source = "import nothing_of_that_name.below"
+    [found] = problems(folder, MODELS + AGENT + '[tools]\nmodules = ["broken"]', broken=source)
+    assert (
+        "No module named 'nothing_of_that_name' (broken.py, line 1); install the package" in found
+    )
+    assert found.endswith(f"then run: holdfast install {folder}")
+
+
+@pytest.mark.parametrize(
+    ("module", "requirements", "sentence"),
+    [
+        (
+            "no_such_one",
+            "no.such-one>=2  # ours",
+            "{file} names 'no.such-one', but it isn't installed: run: holdfast install {folder}",
+        ),
+        (
+            "other_name",
+            "-r more.txt\n./a.whl\nno_such_one\npytest",
+            "{file} names 'no_such_one', which isn't installed: run: holdfast install {folder}; if none of "
+            "them has 'other_name', name the package that has it there first",
+        ),
+        (
+            "pytest_xdist",
+            "pytest-xdist",
+            "'pytest-xdist' is installed and has no module 'pytest_xdist': import 'xdist' instead, or name "
+            "another package in {file}",
+        ),
+        (
+            "no_such_one",
+            "no_such_one; python_version < '3'\npytest",
+            "install the package that has 'no_such_one': name it in {file}, then run: holdfast install {folder}",
+        ),
+        (
+            "pytest.no_such_part",
+            "pytest",
+            "the installed 'pytest' has no 'pytest.no_such_part': correct the import, or require another version "
+            "in {file}, then run: holdfast install {folder}",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml"])
+def test_a_missing_package_that_is_required_is_not_to_be_required_again(
+    folder: Path, name: str, module: str, requirements: str, sentence: str
+) -> None:
+    file = folder / name
+    is_toml = name == "pyproject.toml"
+    lines = requirements.splitlines()
+    file.write_text(f"[project]\ndependencies = {lines}" if is_toml else requirements)
+    text = MODELS + AGENT + '[tools]\nmodules = ["broken"]'
+    [found] = problems(folder, text, broken=f"import {module}")
+    assert found.endswith(f"; {sentence.format(file=file, folder=folder)}")
 
 
 def test_a_module_without_tools_is_a_problem(folder: Path) -> None:
@@ -89,7 +143,7 @@ def test_packages_and_neighbours_can_be_imported(folder: Path) -> None:
     assert named() == "hellohello"
 
 
-def test_the_search_path_stays_as_it_was(folder: Path) -> None:
+def test_loading_does_not_change_the_search_path(folder: Path) -> None:
     before = list(sys.path)
     load(folder, MODELS + AGENT + '[tools]\nmodules = ["my_tools"]')
     assert sys.path == before
@@ -112,7 +166,7 @@ def test_the_same_name_in_another_folder_is_another_module(tmp_path: Path) -> No
     assert found == [["say_one"], ["say_two"]]
 
 
-def test_a_folder_may_be_known_by_several_paths_and_its_files_be_links(
+def test_a_folder_may_have_several_paths_and_symlinked_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("data", "mounted"):
@@ -139,7 +193,9 @@ def test_a_package_app_beside_the_file_breaks_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["from app.payments import pay", "from app import payments"])
-def test_a_tool_that_imports_a_package_app_is_told_to_rename_it(folder: Path, line: str) -> None:
+def test_a_tool_that_imports_a_user_package_app_gets_an_error_with_the_remedy(
+    folder: Path, line: str
+) -> None:
     found = problems(
         folder,
         MODELS + AGENT + '[tools]\nmodules = ["paying"]',
@@ -151,7 +207,9 @@ def test_a_tool_that_imports_a_package_app_is_told_to_rename_it(folder: Path, li
     assert sentence.endswith(f"give {folder / 'app'} another name, and import it under that")
 
 
-def test_a_module_of_a_package_app_is_told_to_rename_it(folder: Path) -> None:
+def test_a_tool_module_inside_a_user_package_app_gets_an_error_with_the_remedy(
+    folder: Path,
+) -> None:
     text = MODELS + AGENT + '[tools]\nmodules = ["app.paying"]'
     found = problems(folder, text, **{"app/__init__": "", "app/paying": TOOLS})
     assert found[0].startswith("tools.modules[0]: the name 'app' belongs to another module (")
@@ -159,7 +217,7 @@ def test_a_module_of_a_package_app_is_told_to_rename_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["json", "pytest", "sys"])
-def test_a_name_that_python_knows_already_is_a_problem(folder: Path, taken: str) -> None:
+def test_a_module_named_like_an_imported_one_is_a_problem(folder: Path, taken: str) -> None:
     module = sys.modules[taken]
     text = MODELS + AGENT + f'[tools]\nmodules = ["{taken}"]'
     found = problems(folder, text, **{taken: TOOLS})

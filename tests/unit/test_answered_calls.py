@@ -1,4 +1,4 @@
-"""Calls that were answered: each gets the result that its answer means, and clients see it resumed."""
+"""Decided calls: each gets the result of its decision, and clients see `tool_call_resumed`."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def asking(probe: Probe, mode: ToolExecution = ToolExecution.SEQUENTIAL) -> PlainRun:
-    """A run that waits for an answer to its first call; the tool asks once."""
+    """A run that waits for a decision about its first call; the tool suspends once."""
     probe.asks = 1
     run = PlainRun(
         turn(probe.call("c1", "first")), turn("Done."), tools=[probe.tool], tool_execution=mode
@@ -51,7 +51,7 @@ def last_result(run: PlainRun) -> str:
     ],
 )
 @pytest.mark.parametrize("mode", list(ToolExecution))
-async def test_an_answer_gives_the_call_its_result(
+async def test_a_decision_gives_the_call_its_result(
     mode: ToolExecution, action: Action, more: dict[str, Any], result: str, times: int
 ) -> None:
     probe = Probe()
@@ -60,32 +60,32 @@ async def test_an_answer_gives_the_call_its_result(
     assert end_of(run) == NaturalEnd()
     assert last_result(run) == result
     assert len(probe.handed) == times
-    assert [event["target_id"] for event in run.events("tool_call_resumed")] == ["c1"]
-    assert [event["result"]["status"] for event in run.events("tool_call_done")] == ["pending"]
+    assert [event["tool_call_id"] for event in run.events("tool_call_resumed")] == ["c1"]
+    assert [event["result"]["status"] for event in run.events("tool_call_done")] == ["waiting"]
     [ticket] = run.rows.tickets
     assert ticket.applied_at is not None
 
 
-async def test_a_question_that_expired_is_an_error_of_its_call() -> None:
+async def test_an_expired_ticket_is_an_error_of_its_call() -> None:
     probe = Probe()
     run = await asking(probe)
     [ticket] = run.rows.open_tickets
-    run.house.tickets[ticket.id] = replace(ticket, status=TicketStatus.EXPIRED)
+    run.system.tickets[ticket.id] = replace(ticket, status=TicketStatus.EXPIRED)
     await run.execute()
     assert end_of(run) == NaturalEnd()
     assert last_result(run) == EXPIRED
-    assert [event["target_id"] for event in run.events("tool_call_resumed")] == ["c1"]
+    assert [event["tool_call_id"] for event in run.events("tool_call_resumed")] == ["c1"]
     assert len(probe.handed) == 1
 
 
-async def test_a_tool_gets_the_answer_and_its_question() -> None:
+async def test_a_tool_gets_the_decision_and_its_ticket() -> None:
     probe = Probe()
     run = await asking(probe)
     await run.answer(Action.APPROVE, result={"go": True})
     assert [one.resume_input for one in probe.handed] == [None, {"go": True}]
 
 
-async def test_calls_that_were_taken_back_go_first_and_the_others_by_their_ids() -> None:
+async def test_cancelled_calls_resume_first_and_the_others_by_their_ids() -> None:
     probe = Probe(asks=3)
     run = PlainRun(
         turn(*(probe.call(id) for id in ("c1", "c2", "c3"))),
@@ -95,12 +95,12 @@ async def test_calls_that_were_taken_back_go_first_and_the_others_by_their_ids()
     )
     await run.start()
     by_call = {ticket.call_id: ticket for ticket in run.rows.open_tickets}
-    await run.house.decide(by_call[CallId("c2")], _answer(Action.RESPOND))
-    await run.house.decide(by_call[CallId("c1")], _answer(Action.RESPOND))
-    await run.house.decide(by_call[CallId("c3")], _answer(Action.CANCEL))
+    await run.system.decide(by_call[CallId("c2")], _answer(Action.RESPOND))
+    await run.system.decide(by_call[CallId("c1")], _answer(Action.RESPOND))
+    await run.system.decide(by_call[CallId("c3")], _answer(Action.CANCEL))
     await run.execute()
     assert end_of(run) == NaturalEnd()
-    resumed = [event["target_id"] for event in run.events("tool_call_resumed")]
+    resumed = [event["tool_call_id"] for event in run.events("tool_call_resumed")]
     assert resumed == ["c3", "c1", "c2"]
 
 
@@ -109,9 +109,9 @@ def _answer(action: Action) -> Any:
 
 
 @pytest.mark.parametrize("mode", list(ToolExecution))
-@pytest.mark.parametrize("arguments, kept", [({"text": "a"}, {"text": "a"}), ({}, {})])
+@pytest.mark.parametrize("arguments, stored_arguments", [({"text": "a"}, {"text": "a"}), ({}, {})])
 async def test_a_call_in_the_background_begins_as_a_task(
-    mode: ToolExecution, arguments: dict[str, Any], kept: dict[str, Any]
+    mode: ToolExecution, arguments: dict[str, Any], stored_arguments: dict[str, Any]
 ) -> None:
     probe = Probe(effect="read")
     run = PlainRun(
@@ -123,9 +123,9 @@ async def test_a_call_in_the_background_begins_as_a_task(
     )
     await run.start()
     assert end_of(run) == NaturalEnd()
-    [task] = run.house.begun
+    [task] = run.system.begun
     assert (task.tool_name, task.call_id, task.child) == ("probe", "c1", None)
-    assert task.arguments == kept
+    assert task.arguments == stored_arguments
     assert task.id.startswith("bg_")
     assert not probe.handed
     assert last_result(run) == f'{{"task_id":"{task.id}","status":"running"}}'

@@ -1,4 +1,4 @@
-"""What a backend's turn gives: its status in words and in rows, and its output as JSON."""
+"""The result of a backend's turn: its public and stored status, and its output as JSON."""
 
 import pytest
 
@@ -49,28 +49,26 @@ from app.domain.runs.terminations import (
         (TimedOut(), "timeout"),
     ],
 )
-def test_a_status_in_words_has_its_message_when_there_is_one(
-    status: BackendStatus, words: str
-) -> None:
+def test_a_status_shows_its_message_when_it_has_one(status: BackendStatus, words: str) -> None:
     assert display(status) == words
 
 
 @pytest.mark.parametrize(
-    "status, kept",
+    "status, persisted",
     [
-        (Completed(), PersistedStatus(RunStatus.DONE, "natural", "done")),
-        (WaitingInput(), PersistedStatus(RunStatus.WAITING, "input_required", "waiting_input")),
-        (WaitingAuth(), PersistedStatus(RunStatus.WAITING, "auth_required", "waiting_auth")),
-        (BackendSuspended(), PersistedStatus(RunStatus.WAITING, "suspended", "suspended")),
-        (BackendFailed("x"), PersistedStatus(RunStatus.DONE, "error", "failed")),
-        (BackendCancelled(), PersistedStatus(RunStatus.DONE, "cancelled", "cancelled")),
-        (TimedOut(), PersistedStatus(RunStatus.DONE, "timeout", "timeout")),
+        (Completed(), PersistedStatus(RunStatus.DONE, "natural")),
+        (WaitingInput(), PersistedStatus(RunStatus.WAITING, "input_required")),
+        (WaitingAuth(), PersistedStatus(RunStatus.WAITING, "auth_required")),
+        (BackendSuspended(), PersistedStatus(RunStatus.WAITING, "suspended")),
+        (BackendFailed("x"), PersistedStatus(RunStatus.DONE, "error")),
+        (BackendCancelled(), PersistedStatus(RunStatus.DONE, "cancelled")),
+        (TimedOut(), PersistedStatus(RunStatus.DONE, "timeout")),
     ],
 )
-def test_a_status_decides_what_is_kept_of_the_run(
-    status: BackendStatus, kept: PersistedStatus
+def test_a_backend_status_decides_the_stored_run_status(
+    status: BackendStatus, persisted: PersistedStatus
 ) -> None:
-    assert persisted_status(status, NaturalEnd()) == kept
+    assert persisted_status(status, NaturalEnd()) == persisted
 
 
 @pytest.mark.parametrize(
@@ -80,6 +78,7 @@ def test_a_status_decides_what_is_kept_of_the_run(
         (NaturalEnd(), Completed()),
         (BehaviorRequested(), Completed()),
         (Cancelled(), BackendCancelled()),
+        (Stopped("quota:day", "x"), BackendFailed("stopped: quota:day")),
         (Stopped("max_rounds", "a: b"), BackendFailed("stopped: max_rounds")),
         (Blocked("no: never"), BackendFailed("blocked: no: never")),
         (Failed("error", "no paper"), BackendFailed("no paper")),
@@ -115,7 +114,7 @@ def test_empty_text_is_text_and_missing_text_has_a_fallback() -> None:
     assert BackendOutput().text_or("else") == "else"
 
 
-def test_output_as_json_leaves_out_what_is_missing() -> None:
+def test_output_as_json_omits_missing_fields() -> None:
     assert output_to_json(BackendOutput()) == {}
     full = BackendOutput(
         text="", artifacts=(Artifact(content=1, id="a"), Artifact(content=None)), raw=0
@@ -126,9 +125,9 @@ def test_output_as_json_leaves_out_what_is_missing() -> None:
         assert output_from_json(output_to_json(output)) == output
 
 
-def test_a_result_of_a_backend_counts_no_steps_unless_it_says_so() -> None:
+def test_a_backend_result_has_no_steps_by_default() -> None:
     assert BackendResult(status=Completed()).steps == 0
 
 
-def test_a_question_of_a_remote_is_no_login_unless_it_says_so() -> None:
+def test_a_remote_question_is_no_login_by_default() -> None:
     assert not RemoteQuestion(name="q", message="Which one?").is_login

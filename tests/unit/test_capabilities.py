@@ -1,4 +1,4 @@
-"""Capabilities: what a request needs and a backend doesn't offer is named, one by one."""
+"""Capabilities: each feature that a request needs and a backend lacks is named."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -46,7 +46,7 @@ def test_each_feature_is_needed_and_offered_by_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("continuation", list(Continuation))
-def test_a_run_continues_wherever_its_state_is_kept(continuation: Continuation) -> None:
+def test_a_run_can_continue_if_either_side_stores_its_state(continuation: Continuation) -> None:
     lacks = ["continuation"] if continuation is Continuation.NONE else []
     offered = Capabilities(continuation=continuation)
     assert unsupported_root_features(offered, RootNeeds(continuation=True)) == lacks

@@ -1,4 +1,4 @@
-"""The checker of the fault harness: silent over a sound history, and heard over each planted fault."""
+"""The checker of the chaos trials: it finds nothing in a correct history, and each seeded fault by its rule."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,19 +9,19 @@ import pytest
 from app.domain.runs.runs import LIFECYCLE
 from tests.journeys.chaos.checker import check
 from tests.journeys.chaos.checks_of_rate_limits import check_rate_limits
-from tests.journeys.chaos.history import NOT_OURS, Frame, Hearing, History, Kind, Operation
+from tests.journeys.chaos.history import NOT_OURS, Frame, History, Kind, Operation, ReaderRecord
 from tests.journeys.chaos.plan import Break, plan
 from tests.journeys.chaos.truth import Row, Truth
 
 RUN, THREAD, OTHER = "the run", "the thread", "another run"
 NATURAL = {"type": "natural_end"}
-RESULT = {"response": "It is done.", "status": "done", "status_reason": "natural"}
+RESULT = {"response": "It is done."}
 DONE = {"run_id": RUN, "status": "done"}
 
 
 @dataclass
 class Trial:
-    """A history and its truth, to be changed by whoever plants a fault."""
+    """A history and the rows that match it; each seeded fault changes one of them."""
 
     history: History
     truth: Truth
@@ -53,37 +53,42 @@ def log() -> list[Row]:
         event(4, "text_delta", 1, delta="It is "),
         event(5, "text_delta", 1, delta="done."),
         event(6, "inference_complete", 1),
-        event(7, "state_snapshot", 1, snapshot={"extensions": {}}),
-        event(8, "step_end", 1),
-        event(9, "state_snapshot", snapshot={"extensions": {LIFECYCLE: DONE}}),
-        event(10, "run_finish", termination=NATURAL, result=RESULT),
+        event(7, "message_done", 1, message={"role": "assistant"}),
+        event(8, "state_snapshot", 1, snapshot={"extensions": {}}),
+        event(9, "step_end", 1),
+        event(10, "state_snapshot", snapshot={"extensions": {LIFECYCLE: DONE}}),
+        event(11, "run_finish", termination=NATURAL, result=RESULT),
     ]
 
 
-def operation(kind: Kind, status: int, body: Row, said: Row, mark: str = "p0.1") -> Operation:
+def operation(
+    kind: Kind, status: int, body: Row, answer_body: Row, mark: str = "p0.1"
+) -> Operation:
     asked = Operation(mark=mark, kind=kind, path="/v1/…", body=body, tries=1)
-    asked.answered(status, said)
+    asked.answered(status, answer_body)
     return asked
 
 
 def sound() -> Trial:
-    """One run that a client has started, heard, and approved a payment of; another client was refused."""
-    heard = [Frame(at=one["seq"], event={**one, "ts": "now"}, in_log=True) for one in log()]
+    """A client started a run, followed it and approved its payment; another client was refused."""
+    received = [Frame(at=one["seq"], event={**one, "ts": "now"}, in_log=True) for one in log()]
     answer = {"ticket_id": "k", "action": "approve"}
     history = History(
         operations=[
-            operation(Kind.START, 202, {}, {"run_id": RUN}),
+            operation(Kind.START, 202, {}, {"id": RUN}),
             operation(Kind.START, 409, {}, {"code": "thread_busy"}, "p1.1"),
             operation(
                 Kind.DECIDE, 200, {"decisions": [answer]}, {"results": [{"decision_id": "d"}]}
             ),
-            operation(Kind.CANCEL, 200, {}, {"run_id": RUN, "status": "done"}),
-            operation(Kind.PAUSE, 200, {}, {"run_id": RUN, "status": "done", "pause": None}),
-            operation(Kind.RESUME, 200, {}, {"run_id": RUN, "status": "done", "pause": None}),
+            operation(Kind.CANCEL, 200, {}, {"id": RUN, "status": "done"}),
+            operation(Kind.PAUSE, 200, {}, {"id": RUN, "status": "done", "pause": None}),
+            operation(Kind.RESUME, 200, {}, {"id": RUN, "status": "done", "pause": None}),
         ],
-        hearings=[
-            Hearing(path=f"/v1/runs/{RUN}", frames=heard, connections=2, ended=True),
-            Hearing(path=f"/v1/threads/{THREAD}", frames=list(heard), connections=9, ended=True),
+        reader_records=[
+            ReaderRecord(path=f"/v1/runs/{RUN}", frames=received, connections=2, ended=True),
+            ReaderRecord(
+                path=f"/v1/threads/{THREAD}", frames=list(received), connections=9, ended=True
+            ),
         ],
         settled_in=0.1,
     )
@@ -96,7 +101,7 @@ def sound() -> Trial:
                 "termination": NATURAL,
                 "retry_of": None,
                 "final_output": "It is done.",
-                "was_to_be_cancelled": False,
+                "is_cancel_requested": False,
                 "mark": "p0.1",
                 "root_run_id": RUN,
                 "parent_run_id": None,
@@ -130,7 +135,7 @@ def effect(**changed: Any) -> Row:
     return {**done, **changed}
 
 
-def test_a_sound_history_breaks_nothing() -> None:
+def test_a_sound_history_has_no_violation() -> None:
     trial = sound()
     assert check(trial.history, trial.truth) == []
 
@@ -139,68 +144,68 @@ def test_a_sound_history_breaks_nothing() -> None:
 
 
 def frames(trial: Trial) -> list[Frame]:
-    return trial.history.hearings[0].frames
+    return trial.history.reader_records[0].frames
 
 
-def hears_twice(trial: Trial) -> None:
+def receives_a_frame_twice(trial: Trial) -> None:
     frames(trial).insert(4, frames(trial)[3])
 
 
-def misses_one_of_the_thread(trial: Trial) -> None:
-    del trial.history.hearings[1].frames[3]
+def misses_a_frame_of_the_thread(trial: Trial) -> None:
+    del trial.history.reader_records[1].frames[3]
 
 
-def misses_one(trial: Trial) -> None:
+def misses_a_frame(trial: Trial) -> None:
     del frames(trial)[3]
 
 
-def misses_the_end(trial: Trial) -> None:
+def misses_the_last_frame(trial: Trial) -> None:
     del frames(trial)[-1]
 
 
-def hears_what_was_rolled_back(trial: Trial) -> None:
+def receives_a_rolled_back_event(trial: Trial) -> None:
     frames(trial)[3].event["delta"] = "It was "
 
 
-def hears_too_early(trial: Trial) -> None:
+def receives_an_event_before_its_commit(trial: Trial) -> None:
     frames(trial)[3] = replace(frames(trial)[3], in_log=False)
 
 
-def never_hears_the_end(trial: Trial) -> None:
-    trial.history.hearings[0].ended = False
+def never_receives_the_end(trial: Trial) -> None:
+    trial.history.reader_records[0].ended = False
 
 
 # --- logs -----------------------------------------------------------------------------------------
 
 
 def with_events(trial: Trial, events: list[Row]) -> None:
-    trial.history.hearings.clear()
+    trial.history.reader_records.clear()
     trial.rows(events=[{**one, "seq": seq} for seq, one in enumerate(events, 1)])
 
 
-def a_zombie_says_the_rest(trial: Trial) -> None:
+def a_fenced_worker_writes_another_event(trial: Trial) -> None:
     events = log()
     with_events(trial, [*events[:6], event(0, "text_delta", 1, delta="done."), *events[6:]])
 
 
-def a_zombie_says_a_word_twice(trial: Trial) -> None:
+def a_fenced_worker_repeats_a_delta(trial: Trial) -> None:
     events = log()
     with_events(trial, [*events[:5], events[4], *events[5:]])
 
 
-def two_execute(trial: Trial) -> None:
+def two_runs_execute(trial: Trial) -> None:
     events = log()
     others = [{**one, "run_id": OTHER} for one in (events[0], events[1], events[-1])]
     with_events(trial, [*events[:5], *others, *events[5:]])
 
 
-def ends_otherwise(trial: Trial) -> None:
+def ends_with_another_termination(trial: Trial) -> None:
     events = log()
     events[-1] = {**events[-1], "termination": {"type": "error", "code": "worker_lost"}}
     with_events(trial, events)
 
 
-def ends_without_a_word(trial: Trial) -> None:
+def ends_without_run_finish(trial: Trial) -> None:
     with_events(trial, log()[:-1])
 
 
@@ -211,7 +216,7 @@ def breaks_the_server(trial: Trial) -> None:
     trial.history.operations[1].answered(500, {"code": "internal_error"})
 
 
-def says_what_nobody_understands(trial: Trial) -> None:
+def answers_without_json(trial: Trial) -> None:
     trial.history.operations[1].answered(503, {"code": NOT_OURS, "text": "Go away"})
 
 
@@ -223,12 +228,12 @@ def doubles_a_message(trial: Trial) -> None:
     trial.rows(messages=[*trial.truth.messages, *trial.truth.messages])
 
 
-def accepts_what_it_refused(trial: Trial) -> None:
+def stores_a_refused_message(trial: Trial) -> None:
     refused = {"thread_id": THREAD, "seq": 2, "role": "user", "content": "[p1.1] Hello."}
     trial.rows(messages=[*trial.truth.messages, refused])
 
 
-def overlooks_an_input(trial: Trial) -> None:
+def ignores_an_input(trial: Trial) -> None:
     trial.rows(inputs=[{"run_id": RUN, "status": "retracted", "message": "[p0.1] Pay."}])
 
 
@@ -237,14 +242,14 @@ def starts_twice(trial: Trial) -> None:
 
 
 def loses_a_run(trial: Trial) -> None:
-    trial.history.operations[0].said["run_id"] = OTHER
+    trial.history.operations[0].response["id"] = OTHER
 
 
 def loses_a_decision(trial: Trial) -> None:
     trial.rows(tickets=[{**trial.truth.tickets[0], "decision_id": "another one"}])
 
 
-def forgets_a_decision(trial: Trial) -> None:
+def never_applies_a_decision(trial: Trial) -> None:
     trial.rows(tickets=[{**trial.truth.tickets[0], "is_applied": False}])
 
 
@@ -252,16 +257,16 @@ def leaves_a_ticket_open(trial: Trial) -> None:
     trial.rows(tickets=[{**trial.truth.tickets[0], "status": "open"}])
 
 
-def loses_a_wish(trial: Trial) -> None:
+def loses_a_cancel_request(trial: Trial) -> None:
     trial.history.operations[3].status = 202
 
 
 # --- tools ----------------------------------------------------------------------------------------
 
 
-def of_pause(trial: Trial, status: int, said: Row) -> None:
-    said = {"run_id": RUN, "pause": None, "status": "waiting", **said}
-    trial.history.operations.append(operation(Kind.PAUSE, status, {}, said, "p2.1"))
+def of_pause(trial: Trial, status: int, answer_body: Row) -> None:
+    answer_body = {"id": RUN, "pause": None, "status": "waiting", **answer_body}
+    trial.history.operations.append(operation(Kind.PAUSE, status, {}, answer_body, "p2.1"))
 
 
 def loses_a_pause(trial: Trial) -> None:
@@ -274,20 +279,20 @@ def pauses_twice(trial: Trial) -> None:
     trial.rows(events=[*trial.truth.events, *again])
 
 
-def executes_though_paused(trial: Trial) -> None:
+def executes_while_paused(trial: Trial) -> None:
     of_pause(trial, 200, {"status": "running"})
 
 
-def resumes_nothing(trial: Trial) -> None:
-    said = {"run_id": RUN, "pause": {"reason": "p2.1"}, "status": "waiting"}
-    trial.history.operations.append(operation(Kind.RESUME, 200, {}, said, "p2.2"))
+def resumes_without_effect(trial: Trial) -> None:
+    answer_body = {"id": RUN, "pause": {"reason": "p2.1"}, "status": "waiting"}
+    trial.history.operations.append(operation(Kind.RESUME, 200, {}, answer_body, "p2.2"))
 
 
 def pays_twice(trial: Trial) -> None:
     trial.rows(effects=[effect(), effect()])
 
 
-def pays_unasked(trial: Trial) -> None:
+def pays_without_approval(trial: Trial) -> None:
     trial.rows(tickets=[{**trial.truth.tickets[0], "action": "reject"}])
 
 
@@ -300,10 +305,10 @@ def pays_what_was_edited(trial: Trial) -> None:
     trial.rows(tickets=[edited])
 
 
-# --- the rest -------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
-def never_rests(trial: Trial) -> None:
+def never_settles(trial: Trial) -> None:
     trial.history.settled_in = None
 
 
@@ -311,7 +316,7 @@ def runs_for_ever(trial: Trial) -> None:
     trial.rows(runs=[{**trial.truth.runs[0], "status": "running", "termination": None}])
 
 
-def is_a_child_of_nobody(trial: Trial) -> None:
+def has_an_unknown_parent(trial: Trial) -> None:
     trial.rows(runs=[{**trial.truth.runs[0], "parent_run_id": OTHER, "parent_call_id": "c"}])
 
 
@@ -322,60 +327,60 @@ def breaks_a_row(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("planted", "rule"),
     [
-        (hears_twice, "a frame comes twice or too late"),
-        (misses_one, "a frame is missing"),
-        (misses_one_of_the_thread, "a frame is missing"),
-        (misses_the_end, "a frame is missing"),
-        (hears_what_was_rolled_back, "a frame that was seen isn't in the log"),
-        (hears_too_early, "a frame is seen before it is durable"),
-        (never_hears_the_end, "a stream never ends"),
-        (a_zombie_says_the_rest, "events out of order"),
-        (a_zombie_says_a_word_twice, "what was said isn't what was written"),
-        (two_execute, "two runs execute on a thread"),
-        (ends_otherwise, "an end isn't what the record says"),
-        (ends_without_a_word, "activations and their ends don't match"),
+        (receives_a_frame_twice, "a frame is repeated or out of order"),
+        (misses_a_frame, "a frame is missing"),
+        (misses_a_frame_of_the_thread, "a frame is missing"),
+        (misses_the_last_frame, "a frame is missing"),
+        (receives_a_rolled_back_event, "a frame that was seen isn't in the log"),
+        (receives_an_event_before_its_commit, "a frame is seen before it is durable"),
+        (never_receives_the_end, "a stream never ends"),
+        (a_fenced_worker_writes_another_event, "events out of order"),
+        (a_fenced_worker_repeats_a_delta, "the streamed text differs from the final output"),
+        (two_runs_execute, "two runs execute on a thread"),
+        (ends_with_another_termination, "the end event differs from the run's record"),
+        (ends_without_run_finish, "activations and their ends don't match"),
         (breaks_the_server, "a request breaks the server"),
-        (says_what_nobody_understands, "an answer isn't JSON"),
+        (answers_without_json, "an answer isn't JSON"),
         (loses_a_message, "an accepted message is lost"),
         (doubles_a_message, "a message is in the log twice"),
-        (accepts_what_it_refused, "a refused message is there"),
-        (overlooks_an_input, "a message is overlooked by its run"),
+        (stores_a_refused_message, "a refused message is stored"),
+        (ignores_an_input, "a run ends without reading its message"),
         (starts_twice, "a start makes two runs"),
         (loses_a_run, "an accepted run is lost"),
-        (loses_a_decision, "a decision that was answered doesn't count"),
-        (forgets_a_decision, "a decision is never used"),
+        (loses_a_decision, "an answered decision is not the winner"),
+        (never_applies_a_decision, "a decision is never used"),
         (leaves_a_ticket_open, "a run ends with a ticket open"),
-        (loses_a_wish, "a wish to cancel is lost"),
+        (loses_a_cancel_request, "a cancel request is lost"),
         (loses_a_pause, "a pause is lost"),
         (pauses_twice, "a pause is requested twice"),
-        (executes_though_paused, "a pause is settled that isn't"),
-        (resumes_nothing, "a resume leaves a pause"),
+        (executes_while_paused, "a pause is answered as settled while the run executes"),
+        (resumes_without_effect, "a resume leaves a pause"),
         (pays_twice, "a side effect happens more often than was allowed"),
-        (pays_unasked, "a side effect happens more often than was allowed"),
+        (pays_without_approval, "a side effect happens more often than was allowed"),
         (pays_under_another_key, "a call has two keys"),
-        (pays_what_was_edited, "an edited call runs as it was"),
-        (never_rests, "not everything comes to rest"),
+        (pays_what_was_edited, "an edited call runs with its old arguments"),
+        (never_settles, "not every run finishes"),
         (runs_for_ever, "a run never ends"),
-        (is_a_child_of_nobody, "a child that nobody asked for"),
+        (has_an_unknown_parent, "a child without a request"),
         (breaks_a_row, "a thread's messages have a gap"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )
-def test_a_planted_fault_is_found(planted: Callable[[Trial], None], rule: str) -> None:
+def test_a_seeded_fault_is_found(planted: Callable[[Trial], None], rule: str) -> None:
     trial = sound()
     planted(trial)
     assert rule in trial.rules()
 
 
-def test_who_was_refused_after_silence_may_have_been_heard() -> None:
-    """The first try may have had its effect: only what was refused at once must not be there."""
+def test_a_repeated_request_may_be_refused_though_its_first_try_took_effect() -> None:
+    """Only a message whose first try was refused must not be stored."""
     trial = sound()
     trial.history.operations[1].tries = 2
-    accepts_what_it_refused(trial)
+    stores_a_refused_message(trial)
     assert trial.rules() == set()
 
 
-def test_a_plan_follows_from_its_seed_and_leaves_nothing_out() -> None:
+def test_a_plan_depends_on_its_seed_only_and_has_every_fault() -> None:
     planned = plan(7, 40.0, 3)
     assert planned == plan(7, 40.0, 3) != plan(8, 40.0, 3)
     assert {one.what for one in planned} == set(Break)
@@ -401,10 +406,10 @@ def activation(kind: str, at: int, until: int | None = None, **more: Any) -> Row
         (30, {}, None),
         (29, {}, "a run resumes before its time"),
         (30, {"until": None}, "a rate limit without an end"),
-        (30, {"tickets": 1}, "a rate limit waits for people"),
+        (30, {"tickets": 1}, "a rate limit wait has tickets"),
     ],
 )
-def test_waits_for_a_rate_limit_are_held_against_their_time(
+def test_a_wait_for_a_rate_limit_must_last_its_time(
     resumed_at: int, wait: Row, rule: str | None
 ) -> None:
     rows = [
@@ -417,5 +422,5 @@ def test_waits_for_a_rate_limit_are_held_against_their_time(
 
 def test_a_cancel_may_end_a_wait_for_a_rate_limit_early() -> None:
     rows = [activation("run_finish", 10, 30), activation("run_start", 11)]
-    runs = [{"id": RUN, "was_to_be_cancelled": True}]
+    runs = [{"id": RUN, "is_cancel_requested": True}]
     assert list(check_rate_limits(Truth(activations=rows, runs=runs))) == []

@@ -1,4 +1,4 @@
-"""What the checker of the fault harness says of trees: nothing of a sound one, and each planted fault by its name."""
+"""The checker of the chaos trials, for trees of runs: it finds each seeded fault by its rule, and no other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.chaos.checks_of_children import (
-    TREE_ENDS_WITHIN,
+    TREE_END_TIMEOUT_SECONDS,
     check_children,
     ends_of_trees,
     settling_of_tree,
@@ -37,7 +37,7 @@ def work(id: str, *, keep: bool = True) -> Row:
 
 
 def ticket(id: str, parent: str) -> Row:
-    """A question that a child has answered."""
+    """A ticket of kind `child` that was answered by a child run."""
     return {
         "id": f"ticket of {id}",
         "kind": "child",
@@ -50,7 +50,7 @@ def ticket(id: str, parent: str) -> Row:
     }
 
 
-def told(text: str, **more: Any) -> Row:
+def logged_report(text: str, **more: Any) -> Row:
     """A message whose text is an object with a child's answer in it."""
     inner = '{"response":"\\\\\\"' + text + '\\\\\\" is\\\\ndone"}'
     return {"content": f'[{{"text": "{inner}"}}]', "role": "tool", "tool_call_id": None} | more
@@ -58,7 +58,7 @@ def told(text: str, **more: Any) -> Row:
 
 @dataclass
 class Tree:
-    """A boss that waits for a lead, which waits for a hand, and has another one in the background."""
+    """A root run with a child and a grandchild that it waits for, and a child in the background."""
 
     runs: dict[str, Row] = field(
         default_factory=lambda: {
@@ -83,9 +83,9 @@ class Tree:
     )
     messages: list[Row] = field(
         default_factory=lambda: [
-            told(LEAD, tool_call_id=f"call for {LEAD}", produced_by_run=BOSS),
-            told(HAND, tool_call_id=f"call for {HAND}", produced_by_run=LEAD),
-            {**told(DISTANT, role="user"), "task_id": "the task", "produced_by_run": None},
+            logged_report(LEAD, tool_call_id=f"call for {LEAD}", produced_by_run=BOSS),
+            logged_report(HAND, tool_call_id=f"call for {HAND}", produced_by_run=LEAD),
+            {**logged_report(DISTANT, role="user"), "task_id": "the task", "produced_by_run": None},
         ]
     )
 
@@ -109,7 +109,7 @@ def sound() -> Tree:
     return tree
 
 
-def test_a_sound_tree_breaks_nothing() -> None:
+def test_a_sound_tree_has_no_violation() -> None:
     assert sound().rules() == set()
 
 
@@ -124,7 +124,7 @@ def starts_a_task_twice(tree: Tree) -> None:
     tree.runs["another"] = {**tree.runs[DISTANT], "id": "another"}
 
 
-def asks_twice(tree: Tree) -> None:
+def opens_two_tickets(tree: Tree) -> None:
     tree.tickets.append({**tree.tickets[1], "work": work("another")})
 
 
@@ -132,7 +132,7 @@ def asks_one_child_for_two_calls(tree: Tree) -> None:
     tree.tickets.append({**tree.tickets[1], "call_id": "another"})
 
 
-def starts_a_child_by_itself(tree: Tree) -> None:
+def starts_a_child_without_a_call(tree: Tree) -> None:
     del tree.tickets[1]
 
 
@@ -163,19 +163,19 @@ def has_depth_without_a_parent(tree: Tree) -> None:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def tells_something_else(tree: Tree) -> None:
+def reports_another_answer(tree: Tree) -> None:
     tree.tickets[1]["payload"] = {"run_id": HAND, "response": "something else"}
 
 
-def tells_something_else_of_a_task(tree: Tree) -> None:
+def reports_another_result_of_a_task(tree: Tree) -> None:
     tree.tasks[0]["result"] = {"response": "something else"}
 
 
-def never_hears_the_answer(tree: Tree) -> None:
+def never_gets_the_answer(tree: Tree) -> None:
     tree.tickets[1]["action"] = None
 
 
-def never_hears_the_end_of_a_task(tree: Tree) -> None:
+def never_gets_the_end_of_a_task(tree: Tree) -> None:
     tree.tasks[0]["status"] = "running"
 
 
@@ -205,7 +205,7 @@ def leaves_a_grandchild_open(tree: Tree) -> None:
 
 def is_slow_to_end_its_background(tree: Tree) -> None:
     cancelled(tree)
-    tree.runs[DISTANT]["finished_at"] = CALM + TREE_ENDS_WITHIN + 1
+    tree.runs[DISTANT]["finished_at"] = CALM + TREE_END_TIMEOUT_SECONDS + 1
 
 
 @pytest.mark.parametrize(
@@ -213,41 +213,41 @@ def is_slow_to_end_its_background(tree: Tree) -> None:
     [
         (starts_a_child_twice, "a call has two children"),
         (starts_a_task_twice, "a call has two children"),
-        (asks_twice, "a call gives its work away twice"),
+        (opens_two_tickets, "a call delegates twice"),
         (asks_one_child_for_two_calls, "two calls have one child"),
-        (starts_a_child_by_itself, "a child that nobody asked for"),
-        (loses_a_child, "a child is gone"),
-        (keeps_a_child, "a child is kept that wasn't to be"),
+        (starts_a_child_without_a_call, "a child without a request"),
+        (loses_a_child, "a child is missing"),
+        (keeps_a_child, "a child is kept although it should be deleted"),
         (forgets_its_root, "a lineage is wrong"),
         (miscounts_its_depth, "a lineage is wrong"),
         (names_another_call, "a lineage is wrong"),
         (has_depth_without_a_parent, "a lineage is wrong"),
-        (tells_something_else, "an answer isn't what the child has said"),
-        (tells_something_else_of_a_task, "an answer isn't what the child has said"),
-        (never_hears_the_answer, "a child's answer is lost"),
-        (never_hears_the_end_of_a_task, "a child's answer is lost"),
+        (reports_another_answer, "an answer differs from the child's output"),
+        (reports_another_result_of_a_task, "an answer differs from the child's output"),
+        (never_gets_the_answer, "a child's answer is lost"),
+        (never_gets_the_end_of_a_task, "a child's answer is lost"),
         (never_reads_the_answer, "a child's answer is lost"),
         (never_reads_the_end_of_a_task, "a child's answer is lost"),
-        (leaves_a_child_open, "a tree outlives its end"),
-        (leaves_a_grandchild_open, "a tree outlives its end"),
-        (is_slow_to_end_its_background, "a tree outlives its end"),
+        (leaves_a_child_open, "a tree is still open after its root ended"),
+        (leaves_a_grandchild_open, "a tree is still open after its root ended"),
+        (is_slow_to_end_its_background, "a tree is still open after its root ended"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )
-def test_a_planted_fault_is_found(planted: Callable[[Tree], None], rule: str) -> None:
+def test_a_seeded_fault_is_found(planted: Callable[[Tree], None], rule: str) -> None:
     tree = sound()
     planted(tree)
     assert rule in tree.rules()
 
 
-def test_a_run_that_failed_leaves_its_background_alone() -> None:
+def test_a_failed_run_does_not_end_its_background_tasks() -> None:
     tree = sound()
     tree.runs[BOSS]["termination"] = {"type": "error", "code": "inference"}
-    tree.runs[DISTANT]["finished_at"] = CALM + TREE_ENDS_WITHIN + 1
+    tree.runs[DISTANT]["finished_at"] = CALM + TREE_END_TIMEOUT_SECONDS + 1
     assert tree.rules() == set()
 
 
-def test_a_trees_settling_counts_from_the_wish_or_from_when_the_faults_were_over() -> None:
+def test_the_time_to_settle_counts_from_the_cancel_request_or_the_end_of_the_faults() -> None:
     tree = sound()
     cancelled(tree)
     top, below = next(ends_of_trees(tree.truth))

@@ -1,4 +1,4 @@
-"""The checker of the fault harness, for signals: silent over a sound history, and heard over each fault."""
+"""The checker of the chaos trials, for signals: it finds each seeded fault by its rule, and no other."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ RUN, KEY, SIGNAL = "the run", "p0.1/0", "p0.2"
 
 
 class Trial:
-    """A call that has got its event, and an event that came before any call."""
+    """A call that received its event, and an event that came before any call."""
 
     def __init__(self) -> None:
         early = _signal("p0.3", "answered", answer="kept", key="p0.9/0")
@@ -44,14 +44,14 @@ class Trial:
 
 
 def _asked(id: str, status: str, tickets: list[Row]) -> Operation:
-    body = {"id": id, "name": "happened", "key": KEY, "payload": id}
+    body = {"signal_id": id, "name": "happened", "key": KEY, "payload": id}
     operation = Operation(mark=id, kind=Kind.SIGNAL, path="/v1/signals", body=body, tries=1)
     operation.answered(200, {"id": id, "status": status, "tickets": tickets})
     return operation
 
 
 def _signal(id: str, status: str, *, answer: str | None, key: str = KEY) -> Row:
-    return {"id": id, "key": key, "status": status, "answer": answer, "created_at": 1.0}
+    return {"id": id, "key": key, "status": status, "response_status": answer, "created_at": 1.0}
 
 
 def _ticket(id: str, call: str, signal: str, *, event_key: str = KEY) -> Row:
@@ -73,7 +73,7 @@ def _effect(call: str, payload: str) -> Row:
     return {"tool": "receive", "what": payload, "key": call, "run_id": RUN, "call_id": call}
 
 
-def test_a_sound_history_breaks_nothing() -> None:
+def test_a_sound_history_has_no_violation() -> None:
     assert Trial().rules() == set()
 
 
@@ -81,27 +81,27 @@ def loses_a_signal(trial: Trial) -> None:
     trial.rows(signals=trial.truth.signals[1:])
 
 
-def leaves_a_signal(trial: Trial) -> None:
+def leaves_a_signal_unmatched(trial: Trial) -> None:
     trial.rows(signals=[*trial.truth.signals, _signal("p0.4", "delivering", answer=None)])
 
 
 def answers_twice(trial: Trial) -> None:
-    trial.history.operations[1].said["tickets"] = []
+    trial.history.operations[1].response["tickets"] = []
 
 
-def does_not_count(trial: Trial) -> None:
+def stores_no_answer(trial: Trial) -> None:
     trial.rows(tickets=[{**trial.truth.tickets[0], "decision_id": "d"}, trial.truth.tickets[1]])
 
 
-def uses_a_kept_one_twice(trial: Trial) -> None:
+def uses_a_stored_signal_twice(trial: Trial) -> None:
     trial.rows(tickets=[*trial.truth.tickets, _ticket("t3", "c3", "p0.3")])
 
 
-def uses_one_up(trial: Trial) -> None:
+def consumes_a_signal(trial: Trial) -> None:
     trial.rows(signals=[*trial.truth.signals, _signal("p0.4", "answered", answer="answered")])
 
 
-def overlooks_one(trial: Trial) -> None:
+def ignores_a_signal(trial: Trial) -> None:
     late = _ticket("t3", "c3", f"{AFTERMATH}t3")
     trial.rows(
         signals=[*trial.truth.signals, _signal("p0.4", "kept", answer="kept")],
@@ -118,11 +118,11 @@ def acts_early(trial: Trial) -> None:
     trial.rows(effects=[*trial.truth.effects, _effect("c3", SIGNAL)])
 
 
-def acts_otherwise(trial: Trial) -> None:
+def acts_with_another_payload(trial: Trial) -> None:
     trial.rows(effects=[_effect("c1", "p0.3"), trial.truth.effects[1]])
 
 
-def does_not_act(trial: Trial) -> None:
+def never_acts(trial: Trial) -> None:
     trial.rows(effects=trial.truth.effects[1:])
 
 
@@ -130,20 +130,20 @@ def does_not_act(trial: Trial) -> None:
     ("planted", "rule"),
     [
         (loses_a_signal, "an accepted signal is lost"),
-        (leaves_a_signal, "a signal is never delivered"),
+        (leaves_a_signal_unmatched, "a signal is never delivered"),
         (answers_twice, "a signal has two answers"),
-        (does_not_count, "a signal that was answered doesn't count"),
-        (uses_a_kept_one_twice, "a kept signal is used twice"),
-        (uses_one_up, "a signal is used up by no call"),
-        (overlooks_one, "a kept signal is overlooked"),
-        (acts_twice, "a call acts more often than its events came"),
-        (acts_early, "a call acts more often than its events came"),
-        (acts_otherwise, "a call acts with what didn't come"),
-        (does_not_act, "a call doesn't act though its event came"),
+        (stores_no_answer, "an answered signal did not decide its ticket"),
+        (uses_a_stored_signal_twice, "a stored signal is used twice"),
+        (consumes_a_signal, "an answered signal was used by no call"),
+        (ignores_a_signal, "a stored signal is not used"),
+        (acts_twice, "a call acts more often than it received events"),
+        (acts_early, "a call acts more often than it received events"),
+        (acts_with_another_payload, "a call acts with a payload that it didn't receive"),
+        (never_acts, "a call doesn't act although it received its event"),
     ],
     ids=lambda given: given.__name__ if callable(given) else "",
 )
-def test_a_planted_fault_is_found(planted: Callable[[Trial], None], rule: str) -> None:
+def test_a_seeded_fault_is_found(planted: Callable[[Trial], None], rule: str) -> None:
     trial = Trial()
     planted(trial)
     assert rule in trial.rules()

@@ -1,4 +1,4 @@
-"""What a parent gets of a child run: reports, results of its calls, and progress."""
+"""What a parent run gets from a child run: reports, results of its calls, and progress."""
 
 import pytest
 
@@ -34,11 +34,11 @@ WORK = ChildWork(
 )
 
 
-def test_a_delegation_is_bounded_and_keeps_children_unless_it_says_otherwise() -> None:
+def test_a_delegation_has_bounds_and_keeps_its_children_by_default() -> None:
     assert Delegation() == Delegation(max_depth=4, max_children=16, keep=True)
 
 
-def test_work_can_be_read_back() -> None:
+def test_child_work_survives_a_round_trip() -> None:
     assert work_from_json(work_to_json(WORK)) == WORK
     assert work_to_json(WORK)["ancestors"] == ["boss", "clerk"]
 
@@ -50,7 +50,7 @@ def test_a_childs_request_inherits_only_the_ticket_policy() -> None:
     assert child_request(WORK, policy) == {**own, "keep": False, **policy}
 
 
-def test_a_run_is_below_its_ancestors_and_kept_unless_its_request_says_otherwise() -> None:
+def test_a_child_run_is_one_level_deeper_and_kept_by_default() -> None:
     root = a_record()
     assert ancestors_of(root) == ("clerk",)
     assert is_kept(root)
@@ -64,24 +64,25 @@ def test_a_finished_child_reports_its_answer_and_steps() -> None:
     assert report_of(a_record(steps=3), done) == {
         "agent_id": "clerk",
         "run_id": "run",
-        "status": "completed",
-        "succeeded": True,
+        "outcome": "succeeded",
         "response": "It is 4.",
         "steps": 3,
     }
 
 
-def test_a_child_without_an_answer_reports_an_empty_one() -> None:
+def test_a_child_without_an_answer_reports_an_empty_answer() -> None:
     report = report_of(a_record(), Done(Cancelled(), AT))
-    assert (report["status"], report["succeeded"], report["response"]) == ("cancelled", False, "")
+    assert (report["outcome"], report["response"]) == ("cancelled", "")
+    result = result_of_report("ask", report)
+    assert (result.status, result.message) == (ResultStatus.ERROR, "The agent's run was cancelled")
 
 
 def test_a_report_of_failure_names_the_run_and_why() -> None:
     report = report_of_failure(RunId("child"), "its thread is gone")
     assert report == {
         "run_id": "child",
-        "status": "failed: its thread is gone",
-        "succeeded": False,
+        "outcome": "failed",
+        "detail": "its thread is gone",
     }
     result = result_of_report("ask", report)
     assert result.status is ResultStatus.ERROR
@@ -93,13 +94,13 @@ def test_the_model_reads_a_report_without_its_ids() -> None:
     report = report_of(a_record(steps=1), Done(NaturalEnd(), AT, "4"))
     result = result_of_report("ask", report)
     assert result.status is ResultStatus.SUCCESS
-    shown = {"agent_id": "clerk", "status": "completed", "response": "4", "steps": 1}
+    shown = {"agent_id": "clerk", "outcome": "succeeded", "response": "4", "steps": 1}
     assert result.data == shown
     assert result.metadata == {"child_run_id": "run"}
 
 
-@pytest.mark.parametrize("report", [None, "x", {}, {"succeeded": False}])
-def test_a_report_that_says_nothing_is_a_failure(report: object) -> None:
+@pytest.mark.parametrize("report", [None, "x", {}, {"outcome": "failed"}])
+def test_an_empty_report_is_a_failure(report: object) -> None:
     result = result_of_report("ask", report)  # type: ignore[arg-type]
     assert (result.status, result.message) == (
         ResultStatus.ERROR,
@@ -108,25 +109,34 @@ def test_a_report_that_says_nothing_is_a_failure(report: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "state, status, message",
+    "state, status, outcome, message",
     [
-        (Created(True), "running", "at work"),
-        (Running(None), "running", "at work"),
-        (Waiting(WaitingReason.TOOL_PERMISSION, "x"), "pending", "waits: tool_permission"),
-        (Done(NaturalEnd(), AT), "done", "completed"),
-        (Done(Cancelled(), AT), "cancelled", "cancelled"),
-        (Done(Failed("error", "a: b"), AT), "failed", "failed: a: b"),
+        (Created(True), "running", None, "executing"),
+        (Running(None), "running", None, "executing"),
+        (Waiting(WaitingReason.TOOL_PERMISSION, "x"), "waiting", None, "waits: tool_permission"),
+        (Done(NaturalEnd(), AT), "done", "succeeded", "succeeded"),
+        (Done(Cancelled(), AT), "done", "cancelled", "cancelled"),
+        (Done(Failed("error", "a: b"), AT), "done", "failed", "a: b"),
     ],
 )
-def test_a_parent_shows_where_a_child_stands(state: object, status: str, message: str) -> None:
+def test_a_parent_shows_the_progress_of_a_child(
+    state: object, status: str, outcome: str | None, message: str
+) -> None:
     shown = child_progress(a_record(state=state), "c1", "ask")
-    assert (shown["status"], shown["message"]) == (status, message)
+    assert (shown["status"], shown.get("outcome"), shown["message"]) == (status, outcome, message)
     assert (shown["child_run_id"], shown["child_thread_id"]) == ("run", "thread")
     assert (shown["agent_id"], shown["node_id"]) == ("clerk", "tool_call:c1")
 
 
-@pytest.mark.parametrize("termination", [Stopped("max_rounds", "8"), Failed("error", "x")])
-def test_an_end_that_isnt_a_success_is_no_success_for_the_parent(termination: Termination) -> None:
+@pytest.mark.parametrize(
+    "termination, words",
+    [
+        (Stopped("max_rounds", "8"), ("budget_exceeded", "stopped: max_rounds")),
+        (Failed("error", "x"), ("failed", "x")),
+    ],
+)
+def test_a_child_that_didnt_succeed_is_an_error_for_the_parent(
+    termination: Termination, words: tuple[str, str]
+) -> None:
     report = report_of(a_record(), Done(termination, AT, "half"))
-    assert not report["succeeded"]
-    assert report["status"].startswith("failed: ")
+    assert (report["outcome"], report["detail"]) == words

@@ -1,4 +1,4 @@
-"""When old messages are worth a summary, and which of them."""
+"""Which old messages are summarised, and when."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ from app.runtime.history.compaction_plan import (
     plan_compaction,
     size_of,
 )
-from app.runtime.history.model_view import model_view
 from app.runtime.history.summaries import splits_a_call, summary_message, summary_of
+from app.runtime.inference.request import model_view
 from tests.support.logs import call, log_of, message
 
 POLICY = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=100_000)
 THOUSAND_TOKENS = "x" * 3984
-"""With what a message costs by itself."""
+"""Includes the fixed price of a message."""
 
 
 def user(id: str, text: str = THOUSAND_TOKENS) -> Message:
@@ -35,7 +35,9 @@ def planned(
     return plan_compaction(log, [size_of(entry.message, policy) for entry in log], policy, taken)
 
 
-def stretch(log: Sequence[LoggedMessage], policy: CompactionPolicy = POLICY) -> tuple[int, int]:
+def planned_range(
+    log: Sequence[LoggedMessage], policy: CompactionPolicy = POLICY
+) -> tuple[int, int]:
     found = planned(log, policy)
     assert found is not None
     return found.of.from_seq, found.of.to_seq
@@ -59,32 +61,32 @@ def test_the_system_prompt_and_the_tools_count() -> None:
 
 
 def test_recent_messages_are_kept() -> None:
-    assert stretch(log_of(*users(10))) == (1, 8)
+    assert planned_range(log_of(*users(10))) == (1, 8)
 
 
 def test_leading_system_messages_are_kept() -> None:
-    assert stretch(log_of(message("s", Role.SYSTEM, "be kind"), *users(10))) == (2, 9)
+    assert planned_range(log_of(message("s", Role.SYSTEM, "be kind"), *users(10))) == (2, 9)
 
 
-def test_the_stretch_ends_before_a_call_that_would_be_parted_from_its_result() -> None:
+def test_the_range_ends_before_a_call_whose_result_is_outside() -> None:
     asks = message("a", Role.ASSISTANT, "", call("c1"), call("c2"))
     results = [message(f"r{c}", Role.TOOL, "done", answers=c) for c in ("c1", "c2")]
-    assert stretch(log_of(*users(10), asks, *results)) == (1, 10)
-    assert stretch(log_of(*users(10), asks, *results, *users(2))) == (1, 13)
+    assert planned_range(log_of(*users(10), asks, *results)) == (1, 10)
+    assert planned_range(log_of(*users(10), asks, *results, *users(2))) == (1, 13)
 
 
-def test_no_more_is_summarised_than_can_be_read() -> None:
+def test_the_range_fits_the_window_of_the_summary_model() -> None:
     policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=5000)
-    assert stretch(log_of(*users(20)), policy) == (1, 5)
+    assert planned_range(log_of(*users(20)), policy) == (1, 5)
 
 
-def test_a_message_longer_than_can_be_read_does_not_stop_everything() -> None:
+def test_a_message_that_is_too_long_does_not_stop_summaries() -> None:
     policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=5000)
     log = log_of(user("u", "x" * 100_000), *users(4))
-    assert stretch(log, policy) == (1, 3)
+    assert planned_range(log, policy) == (1, 3)
 
 
-def test_a_second_summary_reads_the_first_and_goes_on_from_there() -> None:
+def test_a_second_summary_reads_the_first_and_the_messages_after_it() -> None:
     log = log_of(*users(10), summary(1, 8), *users(10))
     found = planned(log)
     assert found is not None
@@ -94,16 +96,32 @@ def test_a_second_summary_reads_the_first_and_goes_on_from_there() -> None:
     assert found.tokens == 500 + 10_000
 
 
-def test_a_summary_counts_for_what_it_stands_for() -> None:
+def test_a_summary_counts_as_the_messages_that_it_replaces() -> None:
     assert planned(log_of(*users(10), summary(1, 8), *users(7))) is None
 
 
-def test_too_little_is_not_worth_reading() -> None:
+def test_an_old_summary_and_what_follows_may_reach_just_the_threshold() -> None:
+    """500 tokens of the summary, and 1000 of each message that it doesn't stand for."""
+    log = log_of(*users(10), summary(1, 8), *users(8))
+    assert planned(log, taken=0) is not None
+    for more, is_planned in ((499, False), (500, True)):
+        fewer = log_of(*users(10), summary(1, 8), *users(7))
+        assert (planned(fewer, taken=more) is not None) is is_planned
+
+
+def test_a_result_right_behind_a_summary_stays_with_its_call_before_it() -> None:
+    late = message("r", Role.TOOL, "x", answers="c")
+    asking = message("a", Role.ASSISTANT, "", call("c"))
+    log = log_of(asking, *users(9), late, summary(2, 10), *users(12))
+    assert planned(log) is None
+
+
+def test_a_range_that_saves_too_little_is_not_summarised() -> None:
     log = log_of(*users(1), *[user(f"v{n}", THOUSAND_TOKENS * 8) for n in range(2)])
     assert planned(log) is None
 
 
-def test_results_are_read_as_short_as_they_are_shown() -> None:
+def test_the_plan_counts_tool_results_in_their_shortened_form() -> None:
     messages = [message("a", Role.ASSISTANT, "", call("c")), user("u")]
     result = message("r", Role.TOOL, "x" * 80_000, answers="c")
     found = planned(log_of(messages[0], result, *users(12)))
@@ -111,14 +129,41 @@ def test_results_are_read_as_short_as_they_are_shown() -> None:
     assert len(found.messages[1].text) < 2000
 
 
-# --- whatever the log looks like ------------------------------------------------------------------
+def test_half_of_the_window_is_read_of_one_message() -> None:
+    assert POLICY.max_message_tokens == 50_000
+
+
+def test_the_last_summary_takes_its_part_of_the_window() -> None:
+    policy = CompactionPolicy(threshold=10_000, keep_recent_messages=2, max_input_tokens=5000)
+    log = log_of(*users(10), summary(1, 8), *users(10))
+    assert planned_range(log, policy) == (1, 13)
+
+
+def test_one_message_is_summarised_if_the_others_are_recent() -> None:
+    large = user("large", THOUSAND_TOKENS * 10)
+    assert planned_range(log_of(large, *users(2))) == (1, 1)
+    assert planned(log_of(large, *users(1))) is None
+
+
+def test_the_least_number_of_new_tokens_is_summarised() -> None:
+    policy = CompactionPolicy(
+        threshold=MIN_NEW_TOKENS, keep_recent_messages=1, max_input_tokens=100_000
+    )
+    fixed = token_estimates.of_message(user("u", ""))
+    just, less = (user("u", "x" * 4 * (MIN_NEW_TOKENS - fixed - short)) for short in (0, 1))
+    assert size_of(just, policy) == MIN_NEW_TOKENS
+    assert planned_range(log_of(just, *users(1)), policy) == (1, 1)
+    assert planned(log_of(less, *users(1)), policy) is None
+
+
+# --- any log --------------------------------------------------------------------------------------
 
 
 @st.composite
 def any_log(draw: st.DrawFn) -> list[LoggedMessage]:
     messages: list[Message] = []
     for n in range(draw(st.integers(5, 40))):
-        role = draw(st.sampled_from(["user", "asks", "result", "system", "summary", "said"]))
+        role = draw(st.sampled_from(["user", "asks", "result", "system", "summary", "answer"]))
         text = "x" * draw(st.sampled_from([10, 2000, 8000]))
         id_ = f"m{n}"
         if role == "summary":
@@ -131,7 +176,7 @@ def any_log(draw: st.DrawFn) -> list[LoggedMessage]:
             answers = draw(st.sampled_from(["c1", "c2"]))
             messages.append(message(id_, Role.TOOL, text, answers=answers))
         else:
-            roles = {"user": Role.USER, "system": Role.SYSTEM, "said": Role.ASSISTANT}
+            roles = {"user": Role.USER, "system": Role.SYSTEM, "answer": Role.ASSISTANT}
             messages.append(message(id_, roles[role], text))
     return log_of(*messages)
 
@@ -148,7 +193,7 @@ POLICIES = st.builds(
 
 @settings(deadline=None)
 @given(any_log(), POLICIES)
-def test_what_is_planned_fits_the_log_and_makes_the_view_shorter(
+def test_a_planned_range_fits_the_log_and_shortens_the_view(
     log: list[LoggedMessage], policy: CompactionPolicy
 ) -> None:
     found = planned(log, policy)
@@ -159,23 +204,23 @@ def test_what_is_planned_fits_the_log_and_makes_the_view_shorter(
     assert not splits_a_call(pairs_of(messages), start, stop)
     after = sum(not is_summary(message) for message in messages[stop:])
     assert after >= policy.keep_recent_messages
-    said = summary_message(MessageId("new"), "short", found.of)
-    before, now = model_view(log), model_view([*log, LoggedMessage(len(log) + 1, said)])
+    new_summary = summary_message(MessageId("new"), "short", found.of)
+    before, now = model_view(log), model_view([*log, LoggedMessage(len(log) + 1, new_summary)])
     assert any("short" in m.text for m in now)
     assert size(now) < size(before)
 
 
 @settings(deadline=None)
 @given(any_log(), POLICIES)
-def test_once_summarised_a_stretch_is_not_summarised_again_by_itself(
+def test_a_summarised_range_is_not_summarised_again(
     log: list[LoggedMessage], policy: CompactionPolicy
 ) -> None:
     found = planned(log, policy)
     for _ in range(50):
         if found is None:
             return
-        said = summary_message(MessageId("new"), "short", found.of)
-        log = [*log, LoggedMessage(len(log) + 1, said)]
+        new_summary = summary_message(MessageId("new"), "short", found.of)
+        log = [*log, LoggedMessage(len(log) + 1, new_summary)]
         again = planned(log, policy)
         assert again is None or again.of.to_seq > found.of.to_seq
         found = again

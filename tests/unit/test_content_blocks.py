@@ -1,8 +1,9 @@
-"""Blocks of content: what is stored comes back, whoever wrote it, and models are told of all of it."""
+"""Content blocks survive a round trip in any version, and each has a text for models."""
 
 from typing import Any
 
 import pytest
+from pydantic_ai.models.test import TestModel
 
 from app.domain.ids import CallId, MessageId
 from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
@@ -26,7 +27,7 @@ from app.domain.threads.messages import (
 )
 from app.llm.openai.request import request_body
 from app.llm.pydantic_ai.messages import history_of
-from app.runtime.ports import ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 BASE64 = {"type": "base64", "media_type": "image/png", "data": "aGk="}
 URL = {"type": "url", "url": "https://x/y"}
@@ -61,7 +62,7 @@ KNOWN: list[tuple[dict[str, Any], Block]] = [
 
 
 @pytest.mark.parametrize("raw, block", KNOWN)
-def test_a_block_is_read_and_written_as_it_is(raw: dict[str, Any], block: Block) -> None:
+def test_a_block_survives_a_round_trip(raw: dict[str, Any], block: Block) -> None:
     assert block_from_json(raw) == block
     assert block_to_json(block) == raw
 
@@ -79,12 +80,12 @@ def test_a_block_is_read_and_written_as_it_is(raw: dict[str, Any], block: Block)
         {"no": "type"},
     ],
 )
-def test_what_a_newer_version_wrote_survives(raw: dict[str, Any]) -> None:
+def test_a_block_of_a_newer_version_survives(raw: dict[str, Any]) -> None:
     assert block_from_json(raw) == UnknownBlock(raw)
     assert block_to_json(block_from_json(raw)) == raw
 
 
-def test_only_text_is_text() -> None:
+def test_only_text_blocks_have_text() -> None:
     assert text_of([block for _, block in KNOWN]) == "hi"
 
 
@@ -106,11 +107,11 @@ def test_only_text_is_text() -> None:
         (UnknownBlock({}), "[a part of type '?' that can't be shown to you]"),
     ],
 )
-def test_every_block_has_words_for_a_model_that_cannot_be_sent_it(block: Block, words: str) -> None:
+def test_every_block_has_a_placeholder_text(block: Block, words: str) -> None:
     assert placeholder(block) == words
 
 
-def test_text_stays_together_and_the_rest_has_lines_of_its_own() -> None:
+def test_text_stays_together_and_other_blocks_get_their_own_lines() -> None:
     image = Media("image", UrlSource("https://x/y"))
     content: list[Block] = [Text("a"), Text("b"), Thinking("no"), image, Text("c")]
     assert (
@@ -120,7 +121,7 @@ def test_text_stays_together_and_the_rest_has_lines_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.SYSTEM, Role.ASSISTANT, Role.TOOL])
-def test_no_adapter_drops_media_where_only_text_can_stand(role: Role) -> None:
+def test_no_adapter_drops_media_from_text_only_fields(role: Role) -> None:
     message = Message(
         id=MessageId("m"),
         role=role,
@@ -131,10 +132,10 @@ def test_no_adapter_drops_media_where_only_text_can_stand(role: Role) -> None:
     assert (
         note in request_body(ModelRequest(system_prompt="", messages=[message]), "m", {}).decode()
     )
-    assert note in str(history_of([message]))
+    assert note in str(history_of([message], TestModel()))
 
 
-def test_no_adapter_drops_parts_that_it_does_not_know() -> None:
+def test_no_adapter_drops_unknown_parts() -> None:
     message = Message(
         id=MessageId("m"), role=Role.USER, content=(UnknownBlock({"type": "hologram"}),)
     )
@@ -142,4 +143,4 @@ def test_no_adapter_drops_parts_that_it_does_not_know() -> None:
     assert (
         note in request_body(ModelRequest(system_prompt="", messages=[message]), "m", {}).decode()
     )
-    assert note in str(history_of([message]))
+    assert note in str(history_of([message], TestModel()))

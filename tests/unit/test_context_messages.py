@@ -1,4 +1,4 @@
-"""Context messages: where they stand, in what order, and when they are said again."""
+"""Context messages: their position, their order, and when they are shown again."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ def remembered(result: WithContext) -> Mapping[str, ShownContext]:
     return store.snapshot.get(THROTTLE)
 
 
-def test_each_target_has_its_place() -> None:
+def test_each_target_has_its_position() -> None:
     assert shown(
         AddContext(key="end", text="at the end", target=ContextTarget.SUFFIX),
         AddContext(key="talk", text="before the talk"),
@@ -35,7 +35,7 @@ def test_each_target_has_its_place() -> None:
     ) == ["on top", "be kind", "before the talk", "hello", "hi", "at the end"]
 
 
-def test_they_come_by_priority_and_then_by_key() -> None:
+def test_context_messages_are_sorted_by_priority_and_then_by_key() -> None:
     asked = [
         AddContext(key="b", text="third"),
         AddContext(key="z", text="first", priority=-1),
@@ -46,7 +46,7 @@ def test_they_come_by_priority_and_then_by_key() -> None:
     assert shown(*asked) == shown(*reversed(asked)) == expected
 
 
-def test_what_several_plugins_add_adds_up_but_a_key_is_said_once() -> None:
+def test_messages_of_all_plugins_are_shown_and_each_key_once() -> None:
     asked = [
         AddContext(key="a", text="old"),
         AddContext(key="b", text="other"),
@@ -55,7 +55,7 @@ def test_what_several_plugins_add_adds_up_but_a_key_is_said_once() -> None:
     assert shown(*asked) == ["be kind", "new", "other", "hello", "hi"]
 
 
-def test_they_are_for_the_model_alone_and_have_ids_that_stay() -> None:
+def test_context_messages_are_internal_and_have_stable_ids() -> None:
     result = with_context(LOG, [AddContext(key="a", text="psst")], {}, 0)
     [context] = [m for m in result.messages if m not in LOG]
     assert (context.role, context.visibility, context.id) == (
@@ -65,33 +65,33 @@ def test_they_are_for_the_model_alone_and_have_ids_that_stay() -> None:
     )
 
 
-def test_without_a_cooldown_it_is_said_in_each_step_and_nothing_is_remembered() -> None:
+def test_without_a_cooldown_a_message_is_shown_in_each_step_and_not_recorded() -> None:
     result = with_context(LOG, [AddContext(key="a", text="psst")], {}, 3)
     assert len(result.messages) == len(LOG) + 1
     assert result.changes == ()
 
 
-def test_within_its_cooldown_it_is_not_said_again() -> None:
+def test_within_its_cooldown_a_message_is_not_shown_again() -> None:
     asked = AddContext(key="a", text="psst", cooldown_steps=3)
     memory = remembered(with_context(LOG, [asked], {}, 4))
-    said_again = [step for step in range(4, 9) if "psst" in shown(asked, at=step, before=memory)]
-    assert said_again == [7, 8]
+    shown_again = [step for step in range(4, 9) if "psst" in shown(asked, at=step, before=memory)]
+    assert shown_again == [7, 8]
 
 
-def test_a_changed_text_is_said_at_once() -> None:
+def test_a_changed_text_is_shown_despite_its_cooldown() -> None:
     memory = remembered(
         with_context(LOG, [AddContext(key="a", text="one", cooldown_steps=9)], {}, 0)
     )
     assert "two" in shown(AddContext(key="a", text="two", cooldown_steps=9), at=1, before=memory)
 
 
-def test_what_is_not_said_leaves_no_trace() -> None:
+def test_a_message_that_is_not_shown_is_not_recorded() -> None:
     asked = AddContext(key="a", text="psst", cooldown_steps=3)
     memory = remembered(with_context(LOG, [asked], {}, 4))
     assert with_context(LOG, [asked], memory, 5) == WithContext(LOG)
 
 
-def test_the_memory_survives_being_stored() -> None:
+def test_the_record_of_shown_messages_survives_a_round_trip() -> None:
     store = StateStore([THROTTLE])
     asked = AddContext(key="a", text="psst", cooldown_steps=3)
     store.commit(ChangeBatch(with_context(LOG, [asked], {}, 4).changes))
@@ -100,7 +100,7 @@ def test_the_memory_survives_being_stored() -> None:
     assert again.snapshot.get(THROTTLE) == store.snapshot.get(THROTTLE)
 
 
-def test_the_log_stays_as_it_is() -> None:
+def test_context_messages_do_not_change_the_log() -> None:
     log: list[Message] = list(LOG)
     with_context(log, [AddContext(key="a", text="psst")], {}, 0)
     assert log == LOG

@@ -1,4 +1,4 @@
-"""The context window: what is kept, what is shortened, and that no file configures nonsense."""
+"""The context window: what is kept, what is shortened, and which settings are refused."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from tests.support.logs import call, message
 
 TINY = ContextWindow(max_context_tokens=200, max_output_tokens=100, min_recent_messages=1)
 TEN_TOKENS = "x" * 24
-"""With what a message costs by itself."""
+"""Includes the fixed price of a message."""
 
 
 def system(id: str, text: str = TEN_TOKENS) -> Message:
@@ -38,7 +38,7 @@ def user(id: str, text: str = TEN_TOKENS) -> Message:
     return message(id, Role.USER, text)
 
 
-def said(id: str, text: str = TEN_TOKENS) -> Message:
+def answer(id: str, text: str = TEN_TOKENS) -> Message:
     return message(id, Role.ASSISTANT, text)
 
 
@@ -57,8 +57,8 @@ def ids(messages: list[Message]) -> list[str]:
 # --- truncation -----------------------------------------------------------------------------------
 
 
-def test_what_fits_is_shown_as_it_is() -> None:
-    messages = [system("s"), user("u"), asks("a", "c"), result("r", "c"), said("b")]
+def test_a_log_that_fits_is_shown_unchanged() -> None:
+    messages = [system("s"), user("u"), asks("a", "c"), result("r", "c"), answer("b")]
     assert fit_messages(TINY, messages, 0) == messages
 
 
@@ -67,7 +67,7 @@ def test_the_longest_end_that_fits_is_kept_after_all_leading_system_messages() -
     assert ids(fit_messages(TINY, messages, 0)) == ["s", *(f"u{n}" for n in range(11, 20))]
 
 
-def test_the_system_prompt_and_the_tools_take_their_room() -> None:
+def test_the_system_prompt_and_the_tools_count_towards_the_window() -> None:
     tool = ToolDescriptor(name="t" * 20, description="d" * 20, parameters={"k": "v" * 32})
     transform = KIND.build(AgentSpec(id=AgentId("a"), model="m"), TINY).transform
     assert transform is not None
@@ -86,7 +86,7 @@ def test_a_system_message_inside_the_conversation_is_not_leading() -> None:
     ]
 
 
-def test_recent_messages_are_shown_whether_they_fit_or_not() -> None:
+def test_recent_messages_are_shown_even_if_they_dont_fit() -> None:
     long = [user(f"u{n}", "x" * 1000) for n in range(5)]
     config = TINY.model_copy(update={"min_recent_messages": 3})
     assert ids(fit_messages(config, long, 0)) == ["u2", "u3", "u4"]
@@ -94,7 +94,7 @@ def test_recent_messages_are_shown_whether_they_fit_or_not() -> None:
 
 def test_a_call_is_never_shown_without_its_results() -> None:
     messages = [user("u"), asks("a", "c", "d"), result("r", "c"), result("q", "d")]
-    messages += [said(f"b{n}") for n in range(7)]
+    messages += [answer(f"b{n}") for n in range(7)]
     assert ids(fit_messages(TINY, messages, 0)) == ["u", *(f"b{n}" for n in range(7))]
 
 
@@ -103,20 +103,22 @@ def test_a_dangling_call_has_been_interrupted() -> None:
     assert (last.tool_call_id, last.text) == ("c", INTERRUPTED)
 
 
-def test_the_newest_prompt_of_a_person_is_shown_however_long_ago_it_was() -> None:
+def test_the_newest_user_prompt_is_always_shown() -> None:
     messages = [user("old"), user("prompt")]
     for n in range(20):
         messages += [asks(f"a{n}", f"c{n}"), result(f"r{n}", f"c{n}")]
-    kept = ids(fit_messages(TINY, messages, 0))
-    assert kept[0] == "prompt"
-    assert kept[-2:] == ["a19", "r19"]
-    assert "old" not in kept
+    shown = ids(fit_messages(TINY, messages, 0))
+    assert shown[0] == "prompt"
+    assert shown[-2:] == ["a19", "r19"]
+    assert "old" not in shown
 
 
 def test_a_note_to_the_model_is_no_prompt() -> None:
     note = message("n", Role.USER, TEN_TOKENS, visibility=Visibility.INTERNAL)
-    kept = ids(fit_messages(TINY, [user("prompt"), *(said(f"a{n}") for n in range(20)), note], 0))
-    assert kept[0] == "prompt"
+    shown = ids(
+        fit_messages(TINY, [user("prompt"), *(answer(f"a{n}") for n in range(20)), note], 0)
+    )
+    assert shown[0] == "prompt"
 
 
 # --- long results ---------------------------------------------------------------------------------
@@ -125,14 +127,14 @@ WIDE = ContextWindow()
 
 
 def test_a_long_result_that_was_read_is_shortened() -> None:
-    messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), said("b")]
+    messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), answer("b")]
     shown = fit_messages(WIDE, messages, 0)[2].text
     assert shown.startswith("word " * 320)
     assert shown.endswith("[18400 of 20000 characters are left out here]")
     assert len(messages[2].text) == 20_000
 
 
-def test_a_result_that_the_model_has_not_read_is_shown_whole() -> None:
+def test_an_unread_result_is_shown_completely() -> None:
     messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000)]
     assert fit_messages(WIDE, messages, 0) == messages
 
@@ -142,24 +144,24 @@ def test_an_unread_result_that_can_never_fit_is_shortened() -> None:
     assert len(fit_messages(WIDE, messages, 0)[2].text) < 2 * MAX_CHARACTERS
 
 
-def test_results_stay_whole_where_that_is_wanted() -> None:
-    messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), said("b")]
+def test_results_stay_complete_with_trim_results_off() -> None:
+    messages = [user("u"), asks("a", "c"), result("r", "c", "word " * 4000), answer("b")]
     assert fit_messages(WIDE.model_copy(update={"trim_results": False}), messages, 0) == messages
 
 
 def test_a_result_is_shortened_by_lines_too() -> None:
     text = "\n".join(str(n) for n in range(5000))
-    kept = truncated(result("r", "c", text)).text.splitlines()
-    assert kept[: MAX_LINES + 1] == [*map(str, range(MAX_LINES)), ""]
-    assert len(kept) == MAX_LINES + 2
+    shown = truncated(result("r", "c", text)).text.splitlines()
+    assert shown[: MAX_LINES + 1] == [*map(str, range(MAX_LINES)), ""]
+    assert len(shown) == MAX_LINES + 2
 
 
 def test_other_messages_and_short_results_are_never_shortened() -> None:
-    for each in (user("u", "x" * 20_000), said("a", "x" * 20_000), result("r", "c", "x" * 8000)):
+    for each in (user("u", "x" * 20_000), answer("a", "x" * 20_000), result("r", "c", "x" * 8000)):
         assert truncated(each) is each
 
 
-# --- whatever the log looks like ------------------------------------------------------------------
+# --- any log --------------------------------------------------------------------------------------
 
 CALL_IDS = ["c0", "c1", "c2", "c3"]
 TEXTS = st.sampled_from(["", "x", "x" * 40, "x" * 400, "x" * 9000])
@@ -179,8 +181,8 @@ def any_message(draw: st.DrawFn) -> Message:
 
 LOGS = st.lists(any_message(), max_size=30)
 CONFIGS = st.builds(
-    lambda room, recent, trim: ContextWindow(
-        max_context_tokens=room + 10,
+    lambda tokens, recent, trim: ContextWindow(
+        max_context_tokens=tokens + 10,
         max_output_tokens=10,
         min_recent_messages=recent,
         trim_results=trim,
@@ -208,7 +210,7 @@ def leading(messages: list[Message]) -> int:
 
 @settings(deadline=None)
 @given(LOGS, CONFIGS, st.integers(0, 500))
-def test_calls_and_results_stay_together_whatever_is_left_out(
+def test_calls_and_their_results_stay_together_in_any_window(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
     assert_every_call_has_one_result(fit_messages(config, with_one_result_per_call(log), taken))
@@ -221,32 +223,32 @@ def test_more_than_the_recent_messages_are_shown_only_if_they_fit(
     log: list[Message], config: ContextWindow, taken: int
 ) -> None:
     shown = fit_messages(config, with_one_result_per_call(log), taken)
-    rest = shown[leading(shown) :]
+    tail = shown[leading(shown) :]
     size = taken + sum(map(token_estimates.of_message, shown))
     turns_of_recent = config.min_recent_messages + 4 + 1  # a turn isn't cut; the prompt stays
-    assert size <= config.tokens_for_messages or len(rest) <= turns_of_recent
+    assert size <= config.tokens_for_messages or len(tail) <= turns_of_recent
 
 
 @settings(deadline=None)
 @given(LOGS, CONFIGS)
-def test_what_is_shown_is_the_head_and_an_end_of_the_log(
+def test_the_view_is_the_head_and_a_tail_of_the_log(
     log: list[Message], config: ContextWindow
 ) -> None:
     whole = with_one_result_per_call(log)
     shown = fit_messages(config.model_copy(update={"trim_results": False}), whole, 0)
     head = leading(whole)
     assert shown[:head] == whole[:head]
-    rest = shown[head:]
-    end = rest[1:] if rest and rest[0].role is Role.USER else rest
+    tail = shown[head:]
+    end = tail[1:] if tail and tail[0].role is Role.USER else tail
     assert not end or whole[-len(end) :] == end
-    assert len(shown) == len(whole) or len(rest) >= min(
+    assert len(shown) == len(whole) or len(tail) >= min(
         config.min_recent_messages, len(whole) - head
     )
 
 
 @settings(deadline=None)
 @given(LOGS)
-def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> None:
+def test_a_window_that_is_large_enough_changes_nothing(log: list[Message]) -> None:
     whole = with_one_result_per_call(log)
     wide = ContextWindow(max_context_tokens=10_000_000, trim_results=False)
     assert fit_messages(wide, whole, 0) == whole
@@ -254,7 +256,9 @@ def test_a_window_that_is_wide_enough_changes_nothing(log: list[Message]) -> Non
 
 @settings(deadline=None)
 @given(LOGS, CONFIGS)
-def test_a_window_applied_twice_is_applied_once(log: list[Message], config: ContextWindow) -> None:
+def test_applying_a_window_twice_changes_nothing_more(
+    log: list[Message], config: ContextWindow
+) -> None:
     once = fit_messages(config, with_one_result_per_call(log), 0)
     assert ids(fit_messages(config, once, 0)) == ids(once)
 
@@ -300,11 +304,13 @@ def problem(tmp_path: Path, table: str) -> str:
         ("min_recent_messages = 0", "greater than or equal to 1"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(tmp_path: Path, table: str, sentence: str) -> None:
+def test_an_invalid_setting_is_refused_with_a_reason(
+    tmp_path: Path, table: str, sentence: str
+) -> None:
     assert sentence in problem(tmp_path, table)
 
 
-def test_the_limit_of_long_results_is_what_it_says() -> None:
+def test_long_results_are_cut_at_the_configured_limit() -> None:
     assert (
         token_estimates.of_message(result("r", "c", "x" * 4 * (TRUNCATE_OVER_TOKENS - 4)))
         == TRUNCATE_OVER_TOKENS

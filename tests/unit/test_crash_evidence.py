@@ -1,4 +1,4 @@
-"""Evidence on a ticket of what a lost worker was doing: only what is known is shown."""
+"""Crash evidence on a ticket: it shows only known facts about the lost worker."""
 
 import pytest
 
@@ -33,5 +33,5 @@ WORKER = LostWorker(WorkerId("w"), "host", 7, AT)
         ),
     ],
 )
-def test_what_isnt_known_isnt_shown(trace: CrashEvidence, body: dict[str, object]) -> None:
+def test_evidence_omits_unknown_fields(trace: CrashEvidence, body: dict[str, object]) -> None:
     assert evidence_to_json(trace) == body

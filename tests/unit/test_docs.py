@@ -1,4 +1,4 @@
-"""The documents say what there is: settings, events, errors, bounds, guarantees, files and links."""
+"""The documents match the code: settings, events, errors, bounds, guarantees, files and links."""
 
 import ast
 import importlib
@@ -6,24 +6,31 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
 from app.agents.catalog import load_catalog
 from app.agents.file_schema import AgentEntry, OptionsEntry, RetryEntry
+from app.agents.mcp_entries import McpEntry
 from app.api.schemas.common import MAX_DEPTH, MAX_FIELDS
 from app.api.schemas.inputs import InputsIn
 from app.api.schemas.messages import NewMessage
 from app.bootstrap.agents import known_backends
 from app.cli.environment import variables
+from app.domain.agents.specs import AgentSpec
+from app.domain.agents.tool_search import ToolSearchPolicy
+from app.domain.events.run_events import IDENTITY
 from app.domain.ids import AgentId
 from app.domain.runs.runs import RUN_TRANSITIONS, WaitingReason
 from app.domain.tickets.tickets import TICKET_TRANSITIONS, TicketKind
-from app.http.error_codes import CODES
+from app.http.error_codes import CODES, CODES_BEFORE_ROUTES
+from app.http.error_help.pages import remedies
 from app.http.limits.body_size import MAX_PATH_LENGTH, MAX_QUERY_LENGTH
 from app.http.limits.connections import MAX_HEAD_BYTES
 from app.http.limits.json_bounds import MAX_NUMBER_LENGTH, MAX_VALUES
@@ -32,8 +39,16 @@ from app.llm.specs import _SCRIPTED_KEYS as SCRIPTED_KEYS
 from app.runtime.plugins import Phase
 from app.storage.page_rows import MAX_PAGE_BYTES
 from app.tools.schemas.subset import KEYWORDS
-from docs.generate import DOCS, PAGES, error_remedies, event_notes, event_types
+from docs.generate import (
+    DOCS,
+    PAGES,
+    event_notes,
+    event_types,
+    log_event_meanings,
+    logged_events,
+)
 from tests.support.documents import ROOT, block_after, page, pages, part
+from tests.support.skills import write_skill
 
 _PATHS = re.compile(r"\b((?:app|tests|docs|bench|migrations|holdfast)/[\w./-]*\w)")
 _LINKS = re.compile(r"\]\(([^)\s]+)\)")
@@ -59,11 +74,53 @@ def test_every_event_has_an_occasion_and_an_example_with_its_fields() -> None:
     assert notes.keys() == types.keys()
     for name, entry in notes.items():
         assert entry["when"]
-        types[name](**json.loads(entry["example"], strict=False))
+        # Readers get the identity only with `include=trace`.
+        has_identity = IDENTITY in {each.name for each in fields(types[name])}
+        unshown: dict[str, Any] = {IDENTITY: {}} if has_identity else {}
+        types[name](**unshown, **json.loads(entry["example"], strict=False))
+
+
+def _events_validator() -> jsonschema_rs.Validator:
+    document = json.loads((ROOT / "tests" / "snapshots" / "openapi.json").read_text())
+    return jsonschema_rs.validator_for(
+        {"$ref": "#/components/schemas/AgentEvent", "components": document["components"]}
+    )
+
+
+def test_the_example_of_every_event_matches_the_schema() -> None:
+    validator = _events_validator()
+    for name, entry in event_notes().items():
+        event = {"event_type": name, **json.loads(entry["example"], strict=False)}
+        assert [error.message for error in validator.iter_errors(event)] == [], name
+        assert not validator.is_valid({**event, "event_type": "another"})
+        for field in fields(event_types()[name]):
+            if field.default is MISSING and field.name != IDENTITY:
+                without = {key: value for key, value in event.items() if key != field.name}
+                assert not validator.is_valid(without), f"{name} without {field.name}"
+
+
+def test_a_client_that_follows_the_page_on_events_shows_each_word_once() -> None:
+    [(_, reader)] = _CODE.findall(page("docs/reference/events.md"))
+    words = [f"word{number} " for number in range(200)]
+
+    def deltas(some: list[str]) -> list[dict[str, str]]:
+        return [{"event_type": "text_delta", "delta": word} for word in some]
+
+    step, reset = {"event_type": "step_start"}, {"event_type": "stream_reset"}
+    unknown = {"event_type": "of_a_later_version", "delta": "no text"}
+    events = [step, *deltas(words[:80]), {"event_type": "step_end"}]
+    events += [step, *deltas(words[80:135]), unknown, reset, *deltas(words[80:])]
+    shown: dict[str, Any] = {"events": events}
+    exec(reader, shown)
+    assert shown["text"] == "".join(words)
 
 
 def test_every_error_code_has_a_remedy() -> None:
-    assert error_remedies().keys() == CODES.keys()
+    assert remedies().keys() == CODES.keys() | CODES_BEFORE_ROUTES.keys()
+
+
+def test_every_log_event_has_a_meaning() -> None:
+    assert log_event_meanings().keys() == logged_events().keys()
 
 
 # --- what the pages name --------------------------------------------------------------------------
@@ -79,6 +136,25 @@ def test_every_path_in_the_documents_exists() -> None:
         for file in pages()
         for path in _PATHS.findall(_LINKS.sub("", file.read_text()))
         if not (ROOT / path).exists()
+    ]
+    assert not missing
+
+
+def test_every_function_that_is_named_with_its_file_is_there() -> None:
+    """As in: `model_view` and `request_for` in `app/runtime/inference/request.py`."""
+    named = [
+        (name, path)
+        for file in pages()
+        for names, path in re.findall(
+            r"((?:`\w+`(?:,| and)? )+)in\s`(app/[\w/]+\.py)`", file.read_text()
+        )
+        for name in re.findall(r"\w+(?=`)", names)
+    ]
+    assert len(named) >= 3
+    missing = [
+        (name, path)
+        for name, path in named
+        if not re.search(rf"^(async def|def|class) {name}\b", page(path), re.M)
     ]
     assert not missing
 
@@ -161,7 +237,7 @@ def test_the_diagrams_of_states_are_those_of_the_code() -> None:
 
 
 def _compare(mark: str, transitions: Mapping[S, frozenset[S]]) -> None:
-    """A state may stay as it is, which no diagram shows."""
+    """Diagrams omit transitions from a state to itself."""
     drawn = set(re.findall(r"^ +(\w+) --> (\w+)$", block_after(STATES, mark), re.M))
     assert drawn == {
         (before.value, after.value)
@@ -188,8 +264,8 @@ def test_the_bounds_of_a_request_are_those_of_the_code() -> None:
         "Characters of a number in a JSON body": MAX_NUMBER_LENGTH,
         "Levels of free JSON, such as metadata or a result": MAX_DEPTH,
         "Fields of an object that isn't free JSON": MAX_FIELDS,
-        "Messages of a request": _most(InputsIn, "messages"),
-        "Parts of a message": _most(NewMessage, "content"),
+        "Messages of a request": _max_length(InputsIn, "messages"),
+        "Parts of a message": _max_length(NewMessage, "content"),
         "The query of an address": MAX_QUERY_LENGTH,
         "The path of an address": MAX_PATH_LENGTH,
         "Address and headers together": MAX_HEAD_BYTES,
@@ -197,27 +273,32 @@ def test_the_bounds_of_a_request_are_those_of_the_code() -> None:
     assert f"{MAX_PAGE_BYTES:,} bytes" in BOUNDS
 
 
-def _most(request: type[BaseModel], field: str) -> int:
-    """How long a list may be, however deep the schema of the field says so."""
+def _max_length(request: type[BaseModel], field: str) -> int:
+    """The largest length of a list, at any depth of the field's schema."""
     [bound] = re.findall(
         r'"maxItems": (\d+)', json.dumps(request.model_json_schema()["properties"][field])
     )
     return int(bound)
 
 
-def test_the_table_of_a_models_keys_is_whole() -> None:
+def test_the_table_of_model_keys_is_complete() -> None:
     written = part(AGENTS_FILE, "keys of a model", "end of model keys")
     named = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| ([^|]*) \|", written, re.M)))
     assert sorted(named) == sorted({*MODEL_KEYS, *SCRIPTED_KEYS})
 
 
-def test_the_table_of_an_agents_keys_is_whole() -> None:
+def test_the_table_of_agent_keys_is_complete() -> None:
     written = part(AGENTS_FILE, "keys of an agent", "end of keys")
     rows = re.findall(r"^\| `(\w+)` \|", written, re.M)
     assert sorted(rows) == sorted(AgentEntry.model_fields)
     for table, entry in (("options", OptionsEntry), ("retry", RetryEntry)):
         [row] = [line for line in written.splitlines() if line.startswith(f"| `{table}` |")]
         assert set(entry.model_fields) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_table_of_keys_of_an_mcp_server_is_complete() -> None:
+    written = part(AGENTS_FILE, "keys of an MCP server", "end of server keys")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", written, re.M)) == sorted(McpEntry.model_fields)
 
 
 def test_the_table_of_json_schema_has_every_keyword_that_clients_may_use() -> None:
@@ -232,7 +313,7 @@ def test_the_table_of_json_schema_has_every_keyword_that_clients_may_use() -> No
 
 
 @pytest.mark.parametrize("file", pages(), ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_every_snippet_is_sound_and_imports_what_is_there(file: Path) -> None:
+def test_every_snippet_compiles_and_its_imports_exist(file: Path) -> None:
     for language, code in _CODE.findall(file.read_text()):
         if language == "toml":
             tomllib.loads(code)
@@ -267,6 +348,48 @@ def test_the_agents_files_that_are_shown_are_right(tmp_path: Path) -> None:
     assert backends == ["a2a", "holdfast"]
 
 
+def test_the_mcp_servers_of_the_guide_are_ten_lines_that_can_be_loaded(tmp_path: Path) -> None:
+    written = block_after(page("docs/how-to/mcp.md"), "three servers")
+    servers = written.partition("[agents.")[0].split("\n")
+    assert len([line for line in servers if line]) <= 10
+    (tmp_path / "agents.toml").write_text('[models.gpt]\nprovider = "scripted"\n' + written)
+    catalog = load_catalog(tmp_path / "agents.toml")
+    assert list(catalog.mcp) == ["time", "files", "tickets"]
+    assert catalog.agents[AgentId("support")].has_mcp_tools
+
+
+def test_the_search_of_the_guide_has_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "order_tools.py").write_text(
+        "from holdfast import tool\n\n\n@tool\ndef find_order() -> str:\n    return 'paid'\n"
+    )
+    file = tmp_path / "agents.toml"
+    file.write_text(
+        '[models.gpt]\nprovider = "scripted"\n[tools]\nmodules = ["order_tools"]\n'
+        '[mcp.github]\ncommand = "github"\n[mcp.slack]\ncommand = "slack"\n'
+        + block_after(page("docs/how-to/many-tools.md"), "the search of an agent")
+    )
+    [support] = load_catalog(file).agents.values()
+    assert replace(support.tool_search, always=()) == ToolSearchPolicy()
+    assert support.tool_search.always == ("find_order",)
+
+
+def test_the_skill_of_the_guide_can_be_loaded(tmp_path: Path) -> None:
+    guide = page("docs/how-to/skills.md")
+    (tmp_path / "shop.py").write_text(
+        "from holdfast import tool\n\n\n@tool\ndef find_order() -> str:\n    return 'paid'\n"
+        "\n\n@tool\ndef refund() -> str:\n    return 'done'\n"
+    )
+    write_skill(tmp_path, block_after(guide, "the file of a skill"), name="weekly-report")
+    (tmp_path / "agents.toml").write_text(
+        '[models.gpt]\nprovider = "scripted"\n[tools]\nmodules = ["shop"]\n'
+        + block_after(guide, "an agent with a skill")
+    )
+    [support] = load_catalog(tmp_path / "agents.toml").agents.values()
+    [skill] = support.skills
+    assert skill.allowed_tools == ("find_order",)
+    assert support.script_timeout == AgentSpec(id=AgentId("")).script_timeout
+
+
 def test_the_plugin_of_the_guide_works(tmp_path: Path) -> None:
     code = block_after(page("docs/how-to/plugins.md"), "a plugin of one's own")
     (tmp_path / "shop_plugins.py").write_text(code)
@@ -284,5 +407,5 @@ def test_the_plugin_of_the_guide_works(tmp_path: Path) -> None:
     )
     catalog = load_catalog(tmp_path / "agents.toml")
     [spec] = catalog.agents.values()
-    made = catalog.plugins["refund_limit"].made(spec, spec.plugins["refund_limit"])
+    made = catalog.plugins["refund_limit"].plugin_for(spec, spec.plugins["refund_limit"])
     assert set(made.hooks) == {Phase.AFTER_TOOL_EXECUTE, Phase.STEP_START}

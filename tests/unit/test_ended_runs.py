@@ -1,4 +1,4 @@
-"""Runs that have ended, as their last hooks see them: only what the hooks change is written."""
+"""Hooks of ended runs: only what they change is written."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_nothing_is_written_when_nothing_was_changed(extensions: dict[str, Any] 
     assert run.changed_thread_state is None
 
 
-def test_a_change_of_the_run_is_written_with_all_that_it_kept() -> None:
+def test_a_change_of_the_run_state_is_written_with_the_unchanged_keys() -> None:
     run = an_ended_run({**OWN, "else": 1})
     run.change_state(ChangeBatch([Change(NOTE, "new")]))
     assert run.changed_run_state == {
@@ -65,14 +65,14 @@ def test_a_change_of_the_run_is_written_with_all_that_it_kept() -> None:
     assert run.changed_thread_state is None
 
 
-def test_a_change_of_the_thread_is_written_alone() -> None:
+def test_a_change_of_the_thread_state_leaves_the_run_state_unwritten() -> None:
     run = an_ended_run(OWN, {"else": 2})
     run.change_state(ChangeBatch([Change(TITLE, "B")]))
     assert run.changed_run_state is None
     assert run.changed_thread_state == {"else": 2, "test.title": "B"}
 
 
-def test_a_change_that_is_refused_is_none() -> None:
+def test_a_rejected_change_is_not_written() -> None:
     run = an_ended_run(OWN)
     run.change_state(ChangeBatch([Change(NOTE, 5)]))
     state = run.changed_run_state

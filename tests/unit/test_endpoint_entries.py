@@ -1,4 +1,4 @@
-"""Agents that live elsewhere, as agents files write them down: what is wrong is named by its key."""
+"""Remote agents in an agents file: each error names its key."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def endpoint(folder: Path, text: str) -> Endpoint:
 
 
 @pytest.mark.parametrize("text", [A2A, HOLDFAST])
-def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
+def test_a_valid_entry_is_read_completely(tmp_path: Path, text: str) -> None:
     found = endpoint(
         tmp_path, f"{text}auth_env = 'TOKEN'\ntimeout = 5\noptions = {{ retry_seconds = 3 }}"
     )
@@ -34,7 +34,7 @@ def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, key, said",
+    "text, key, emitted",
     [
         (A2A.replace('"a2a"', '"a2b"'), "backend", "did you mean 'a2a'"),
         (A2A.replace("https://", ""), "url", "should match pattern"),
@@ -59,14 +59,14 @@ def test_a_right_one_is_taken_as_it_stands(tmp_path: Path, text: str) -> None:
         (f"{HOLDFAST}options = {{ streaming = true }}", "options.streaming", "remove it"),
     ],
 )
-def test_a_wrong_key_is_named_and_no_value_repeated(
-    tmp_path: Path, text: str, key: str, said: str
+def test_an_error_names_the_wrong_key_and_never_its_value(
+    tmp_path: Path, text: str, key: str, emitted: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         endpoint(tmp_path, text)
     [line] = str(refused.value).splitlines()
     assert f"agents.far.endpoint.{key}: " in line
-    assert said in line
+    assert emitted in line
     assert "hunter2" not in line
 
 
@@ -86,14 +86,14 @@ delegates = ["far"]
 
 
 @pytest.mark.parametrize("keep", ["true", "false"])
-def test_a_delegate_that_has_one_turn_is_a_delegate(tmp_path: Path, keep: str) -> None:
+def test_an_agent_with_a_single_turn_can_be_a_delegate(tmp_path: Path, keep: str) -> None:
     file = tmp_path / "agents.toml"
     file.write_text(f"{_BOSS}delegation = {{ keep = {keep} }}\n")
     endpoints = Echo(capabilities=REMOTE_STATELESS_TEXT).backends
     assert load_catalog(file, endpoints=endpoints).agents[AgentId("boss")].delegates == ("far",)
 
 
-def test_what_a_delegate_lacks_is_said_when_the_file_is_read(tmp_path: Path) -> None:
+def test_a_missing_capability_of_a_delegate_is_an_error_at_load(tmp_path: Path) -> None:
     file = tmp_path / "agents.toml"
     file.write_text(f'{_BOSS}background = ["agent_run_far"]\n')
     with pytest.raises(ConfigurationError) as refused:
@@ -103,7 +103,7 @@ def test_what_a_delegate_lacks_is_said_when_the_file_is_read(tmp_path: Path) -> 
     assert AgentId("boss") in load_catalog(file, endpoints=Echo().backends).agents
 
 
-def test_a_hand_off_to_a_remote_agent_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
+def test_a_hand_off_to_a_remote_agent_is_refused_at_load(tmp_path: Path) -> None:
     file = tmp_path / "agents.toml"
     file.write_text(f'{_BOSS}handoffs = ["far"]\n')
     with pytest.raises(ConfigurationError) as refused:

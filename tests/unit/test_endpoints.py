@@ -1,4 +1,4 @@
-"""Endpoints as JSON: what has its default value is left out, and nothing is lost."""
+"""Endpoints as JSON omit defaults and survive a round trip."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_defaults_are_left_out() -> None:
     assert endpoint_to_json(BARE) == {"backend": "a2a", "url": "https://agents.test"}
 
 
-def test_what_is_set_is_written() -> None:
+def test_set_fields_are_written() -> None:
     assert endpoint_to_json(FULL) == {
         "backend": "a2a",
         "url": "https://agents.test",

@@ -1,4 +1,4 @@
-"""Sizes of events, in bytes, and adjacent deltas as one while that one isn't too large."""
+"""Sizes of events in bytes; adjacent deltas are merged up to the largest size."""
 
 import pytest
 
@@ -30,7 +30,7 @@ C1, C2 = CallId("c1"), CallId("c2")
         (StepEnd(), 0),
     ],
 )
-def test_an_event_holds_the_bytes_of_what_was_made(event: AgentEvent, size: int) -> None:
+def test_the_size_of_an_event_is_its_encoded_bytes(event: AgentEvent, size: int) -> None:
     assert size_of(event) == size
 
 
@@ -51,7 +51,7 @@ def test_an_event_holds_the_bytes_of_what_was_made(event: AgentEvent, size: int)
         (StepEnd(), StepEnd(), None),
     ],
 )
-def test_deltas_of_one_message_become_one(
+def test_deltas_of_one_message_are_merged(
     first: AgentEvent, second: AgentEvent, one: AgentEvent | None
 ) -> None:
     assert merge_deltas(first, second) == one

@@ -1,4 +1,4 @@
-"""What the examples name is there: routes, event types, keys of an agents file."""
+"""Routes, event types and agents file keys in the examples exist."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Functions as tools: what becomes of what they return."""
+"""Functions as tools: how return values become results."""
 
 import asyncio
 import enum
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.domain.json_values import Json
-from app.domain.tools.tool_calls import ResultStatus, SuspensionRequest, ToolResult
-from app.runtime.ports import ToolContext
+from app.domain.tools.tool_calls import CallStatus, ResultStatus, SuspensionRequest, ToolResult
+from app.runtime.ports.tool_context import ToolContext
 from app.runtime.state import Change, StateKey
 from app.tools.functions.decorator import tool
 from app.tools.functions.failure import ToolFailed
@@ -65,7 +65,7 @@ class Reading(BaseModel):
         ("a\0b\ud800", "a\ufffdb\ufffd", "a\ufffdb\ufffd"),
     ],
 )
-async def test_what_a_tool_returns_becomes_json(returned: Any, data: Json, text: str) -> None:
+async def test_a_returned_value_becomes_json(returned: Any, data: Json, text: str) -> None:
     async def give() -> Any:
         return returned
 
@@ -79,7 +79,9 @@ _CIRCLE.append(_CIRCLE)
 
 
 @pytest.mark.parametrize("returned", [object(), {"a": threading.Lock()}, b"\xff", _CIRCLE])
-async def test_what_json_cannot_hold_is_an_error_that_says_so(returned: Any) -> None:
+async def test_a_value_that_json_cannot_represent_is_an_error_with_its_reason(
+    returned: Any,
+) -> None:
     async def give() -> Any:
         return returned
 
@@ -88,7 +90,7 @@ async def test_what_json_cannot_hold_is_an_error_that_says_so(returned: Any) -> 
     assert f"value of type {type(returned).__name__} that isn't JSON" in result.text
 
 
-async def test_a_result_of_the_tools_own_making_is_kept() -> None:
+async def test_a_tool_result_object_is_returned_unchanged() -> None:
     async def give() -> ToolResult:
         return ToolResult("give", ResultStatus.ERROR, {"code": 7}, "try later")
 
@@ -97,7 +99,7 @@ async def test_a_result_of_the_tools_own_making_is_kept() -> None:
 
 
 @pytest.mark.parametrize("returned", ["ä" * 1_000, ["ä" * 1_000], Reading.__name__ * 1_000])
-async def test_a_result_that_is_too_large_is_cut_and_says_so(returned: Any) -> None:
+async def test_a_result_that_is_too_large_is_truncated_and_marked(returned: Any) -> None:
     @tool(max_result_bytes=101)
     async def give() -> Any:
         return returned
@@ -109,7 +111,7 @@ async def test_a_result_that_is_too_large_is_cut_and_says_so(returned: Any) -> N
     assert note.startswith("[Truncated: the result has ")
 
 
-async def test_a_result_that_just_fits_keeps_its_shape() -> None:
+async def test_a_result_at_the_size_limit_is_unchanged() -> None:
     @tool(max_result_bytes=6)
     async def give() -> list[str]:
         return ["ä"]
@@ -118,7 +120,7 @@ async def test_a_result_that_just_fits_keeps_its_shape() -> None:
 
 
 @given(st.text(), st.integers(min_value=1, max_value=50))
-def test_cut_text_stays_text_within_its_bound(text: str, limit: int) -> None:
+def test_truncated_text_stays_valid_within_its_bound(text: str, limit: int) -> None:
     cut = cut_to_bytes(text, limit)
     if cut != text:
         assert len(text.encode()) > limit
@@ -126,7 +128,7 @@ def test_cut_text_stays_text_within_its_bound(text: str, limit: int) -> None:
         assert len(cut.rpartition("\n")[0].encode()) <= limit
 
 
-async def test_a_wish_to_suspend_is_a_pending_result() -> None:
+async def test_a_suspension_request_is_a_pending_result() -> None:
     async def ask(ctx: ToolContext) -> SuspensionRequest:
         return ctx.suspend("Sure?", response_schema={"type": "string"})
 
@@ -136,7 +138,7 @@ async def test_a_wish_to_suspend_is_a_pending_result() -> None:
     )
 
 
-async def test_a_tools_response_schema_holds_when_it_asks_without_one() -> None:
+async def test_a_question_without_a_schema_has_the_response_schema_of_its_tool() -> None:
     @tool(response_schema={"type": "boolean"})
     async def ask(ctx: ToolContext) -> SuspensionRequest:
         return ctx.suspend("Sure?")
@@ -158,7 +160,9 @@ async def test_a_question_with_a_broken_schema_is_an_error() -> None:
 @pytest.mark.parametrize(
     "message, asked", [("Which?", "Which?"), (None, "Tool 'ask' suspended: awaiting decision")]
 )
-async def test_a_pending_result_without_a_question_is_one(message: str | None, asked: str) -> None:
+async def test_a_pending_result_without_a_question_is_a_suspension(
+    message: str | None, asked: str
+) -> None:
     async def ask() -> ToolResult:
         return ToolResult("ask", ResultStatus.PENDING, message=message)
 
@@ -166,17 +170,18 @@ async def test_a_pending_result_without_a_question_is_one(message: str | None, a
     assert result == ToolResult.suspended("ask", SuspensionRequest(asked))
 
 
-async def test_a_result_may_say_more_to_programs_than_to_the_model() -> None:
+async def test_the_data_of_a_result_may_differ_from_its_message_to_the_model() -> None:
     async def look() -> ToolResult:
         return ToolResult.success("elsewhere", {"n": 1}, "one").with_metadata(source="cache")
 
     result = await tool(look).execute({}, context())
     assert result.text == "one"
-    assert result.to_json() == {
-        "tool_name": "look",
-        "status": "success",
+    assert result.tool_name == "look"
+    assert result.to_json(CallStatus.SUCCEEDED) == {
+        "status": "done",
+        "outcome": "succeeded",
+        "text": "one",
         "data": {"n": 1},
-        "message": "one",
         "metadata": {"source": "cache"},
     }
 
@@ -191,14 +196,13 @@ async def test_metadata_without_bound_is_an_error() -> None:
     assert "metadata" in result.text
 
 
-async def test_a_tool_that_fails_on_purpose_says_so_with_a_code() -> None:
+async def test_a_tool_can_return_an_error_with_a_code() -> None:
     async def order() -> None:
         raise ToolFailed("sold_out", "None are left.", may_be_retried=False)
 
     result = await tool(order).execute({}, context())
     assert result == ToolResult.error_with_code("order", "sold_out", "None are left.")
     assert (result.text, result.may_be_retried) == ("[sold_out] None are left.", False)
-    assert result.resumed_payload() == {"error": "[sold_out] None are left."}
 
 
 def test_a_sync_tool_changes_the_state_from_its_thread() -> None:
@@ -214,28 +218,3 @@ def test_a_sync_tool_changes_the_state_from_its_thread() -> None:
     result = asyncio.run(count.execute({}, ours))
     assert result.data != threading.get_ident()
     assert changes == [Change(key, 1)]
-
-
-@pytest.mark.parametrize(
-    "result, shown",
-    [
-        (ToolResult.success("t", {"n": 1}), {"n": 1}),
-        (
-            ToolResult.success("t", {"n": 1}).with_metadata(run="r"),
-            {"data": {"n": 1}, "metadata": {"run": "r"}},
-        ),
-        (ToolResult.error("t", "no"), {"error": "no"}),
-        (
-            ToolResult.error("t", "no").with_metadata(run="r"),
-            {"error": "no", "metadata": {"run": "r"}},
-        ),
-        (ToolResult("t", ResultStatus.ERROR, [1]), [1]),
-        (
-            ToolResult("t", ResultStatus.ERROR, [1], metadata={"run": "r"}),
-            {"data": [1], "metadata": {"run": "r"}},
-        ),
-        (ToolResult("t", ResultStatus.PENDING, 1, metadata={"run": "r"}), None),
-    ],
-)
-def test_a_resumed_call_shows_its_result_with_its_metadata(result: ToolResult, shown: Json) -> None:
-    assert result.resumed_payload() == shown

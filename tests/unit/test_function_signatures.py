@@ -1,4 +1,4 @@
-"""Functions as tools: what models see of a signature, and how what they send becomes its arguments."""
+"""Functions as tools: the schema of a signature, and how JSON becomes arguments."""
 
 import enum
 import threading
@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json
 from app.domain.tools.tool_calls import Effect, ResultStatus, ToolResult
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.tools.functions.decorator import tool
 from app.tools.functions.signature import InvalidArguments
 from tests.support.calling import context, text_of
@@ -49,7 +50,7 @@ async def search(
     kind: Literal["a", "b"] | None = None,
     points: list[Point] | None = None,
     item: Item | None = None,
-    schema: Annotated[int, Field(gt=3, description="said by the annotation")] = 5,
+    schema: Annotated[int, Field(gt=3, description="from the annotation")] = 5,
     _private: Any = None,
 ) -> dict[str, Any]:
     """Search for something.
@@ -95,7 +96,7 @@ def test_the_signature_becomes_the_schema() -> None:
                 "type": "integer",
                 "exclusiveMinimum": 3,
                 "default": 5,
-                "description": "said by the annotation",
+                "description": "from the annotation",
             },
             "_private": {"default": None},
         },
@@ -109,7 +110,7 @@ def test_the_docstring_becomes_the_description() -> None:
     assert tool(description="Other.")(search.function).descriptor.description == "Other."
 
 
-def test_a_tool_is_named_after_its_function_unless_told_otherwise() -> None:
+def test_a_tool_is_named_after_its_function_by_default() -> None:
     assert search.descriptor.name == "search"
     assert tool(name="find")(search.function).descriptor.name == "find"
 
@@ -180,7 +181,7 @@ def _yields() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "sentence"),
     [
         (lambda: tool(_takes_any), r"'\*args: int' can't be given by name"),
         (lambda: tool(_takes_options), r"'\*\*options: int' can't be given by name"),
@@ -204,17 +205,17 @@ def _yields() -> Iterator[int]:
         ),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_when_it_is_defined(
-    make: Callable[[], object], said: str
+def test_an_unsupported_signature_is_refused_at_definition(
+    make: Callable[[], object], sentence: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"^tool .*{said}"):
+    with pytest.raises(ConfigurationError, match=f"^tool .*{sentence}"):
         make()
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
-async def test_arguments_arrive_as_what_the_function_is_annotated_with() -> None:
+async def test_arguments_are_converted_to_their_annotated_types() -> None:
     result = await search.execute(
         {
             "query": "q",
@@ -231,7 +232,7 @@ async def test_arguments_arrive_as_what_the_function_is_annotated_with() -> None
     assert result == ToolResult.success("search", {"called": repr(expected)})
 
 
-async def test_what_is_left_out_gets_the_functions_own_default() -> None:
+async def test_a_missing_argument_gets_the_default_of_the_function() -> None:
     marker = object()
 
     def same(value: Any = marker, made: Annotated[list[int], Field()] = []) -> bool:  # noqa: B006  the case
@@ -248,13 +249,13 @@ async def test_pydantics_way_to_write_a_default_works_too() -> None:
     assert await text_of(add) == "3"
 
 
-async def test_null_stands_for_no_arguments() -> None:
+async def test_null_means_no_arguments() -> None:
     assert idle.invalid_arguments(None) is None
     assert (await idle.execute(None, context())).status is ResultStatus.SUCCESS
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         ({}, '"query" is a required property; "since" is a required property'),
         ({"query": 1, "since": "2026-11-18"}, 'query: the value is not of type "string"'),
@@ -264,10 +265,12 @@ async def test_null_stands_for_no_arguments() -> None:
         ([], 'the value is not of type "object"'),
     ],
 )
-async def test_arguments_that_break_the_schema_are_explained(arguments: Json, said: str) -> None:
+async def test_arguments_that_break_the_schema_are_explained(
+    arguments: Json, sentence: str
+) -> None:
     problem = search.invalid_arguments(arguments)
     assert problem is not None
-    assert said in problem
+    assert sentence in problem
     result = await search.execute(arguments, context())
     assert result == ToolResult.error("search", f"Invalid arguments: {problem}")
 

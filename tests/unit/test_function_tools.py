@@ -1,4 +1,4 @@
-"""Functions as tools: how they run, what they can say meanwhile, and how they fail or take too long."""
+"""Functions as tools: how they run, emit events, fail and time out."""
 
 import asyncio
 import functools
@@ -12,7 +12,7 @@ import pytest
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.tool_call_events import ToolCallStreamDelta
 from app.domain.tools.tool_calls import ToolResult
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.decorator import FunctionTool, tool
 from app.tools.result_limits import MAX_ERROR_CHARACTERS
 from tests.support.calling import context, text_of
@@ -33,7 +33,7 @@ async def until(holds: Callable[[], bool]) -> None:
 # --- the context ----------------------------------------------------------------------------------
 
 
-async def test_the_context_is_handed_to_whoever_asks_for_it() -> None:
+async def test_a_function_with_a_context_parameter_gets_the_context() -> None:
     async def which(ctx: ToolContext, other: ToolContext | None = None) -> list[str]:
         assert other is not None
         return [ctx.call_id, other.idempotency_key]
@@ -43,9 +43,9 @@ async def test_the_context_is_handed_to_whoever_asks_for_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_what_a_tool_says_is_heard_in_order_on_the_loop(kind: str) -> None:
-    heard: list[tuple[AgentEvent, int]] = []
-    loud = replace(context(), emit=lambda event: heard.append((event, threading.get_ident())))
+async def test_output_of_a_tool_is_emitted_in_order_on_the_loop(kind: str) -> None:
+    received: list[tuple[AgentEvent, int]] = []
+    loud = replace(context(), emit=lambda event: received.append((event, threading.get_ident())))
 
     def count(ctx: ToolContext) -> None:
         for number in range(3):
@@ -57,21 +57,21 @@ async def test_what_a_tool_says_is_heard_in_order_on_the_loop(kind: str) -> None
     counter: FunctionTool[..., object] = tool(count) if kind == "sync" else tool(count_async)
     await counter.execute({}, loud)
     here = threading.get_ident()
-    assert heard == [(ToolCallStreamDelta("call", "tool", text), here) for text in "012"]
+    assert received == [(ToolCallStreamDelta("call", "tool", text), here) for text in "012"]
 
 
-async def test_what_a_tool_says_after_its_end_is_dropped() -> None:
-    said: list[AgentEvent] = []
-    kept: list[ToolContext] = []
+async def test_output_after_the_end_of_a_call_is_dropped() -> None:
+    emitted: list[AgentEvent] = []
+    contexts: list[ToolContext] = []
 
     async def talk(ctx: ToolContext) -> None:
-        kept.append(ctx)
+        contexts.append(ctx)
         ctx.stream_output("in time")
 
-    await tool(talk).execute({}, context(said))
-    kept[0].stream_output("too late")
-    assert said == [ToolCallStreamDelta("call", "tool", "in time")]
-    assert kept[0].closed.is_set()
+    await tool(talk).execute({}, context(emitted))
+    contexts[0].stream_output("too late")
+    assert emitted == [ToolCallStreamDelta("call", "tool", "in time")]
+    assert contexts[0].closed.is_set()
 
 
 # --- plain functions ------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class _Mute(Exception):
         (StopIteration(), "StopIteration"),
     ],
 )
-async def test_whatever_a_tool_raises_becomes_an_error_result(
+async def test_every_exception_of_a_tool_becomes_an_error_result(
     kind: str, error: BaseException, text: str
 ) -> None:
     def fail() -> None:
@@ -174,7 +174,7 @@ async def test_cancellation_passes_through_and_stops_the_tool() -> None:
     assert ended[0].closed.is_set()
 
 
-async def test_cancellation_leaves_a_plain_function_behind() -> None:
+async def test_cancellation_does_not_wait_for_a_plain_function() -> None:
     started, release, over = threading.Event(), threading.Event(), threading.Event()
 
     def block(ctx: ToolContext) -> None:
@@ -210,7 +210,7 @@ async def test_an_async_tool_that_takes_too_long_is_stopped() -> None:
     assert stopped.is_set()
 
 
-async def test_a_tool_that_hides_its_time_out_has_timed_out_all_the_same() -> None:
+async def test_a_tool_that_catches_its_time_out_has_still_timed_out() -> None:
     @tool(timeout=0.01)
     async def wait() -> None:
         try:
@@ -221,8 +221,8 @@ async def test_a_tool_that_hides_its_time_out_has_timed_out_all_the_same() -> No
     assert (await wait.execute({}, context())).text == "Timed out after 0.01 s"
 
 
-async def test_what_a_plain_function_returns_or_says_too_late_is_dropped() -> None:
-    said: list[AgentEvent] = []
+async def test_output_and_result_of_a_timed_out_plain_function_are_dropped() -> None:
+    emitted: list[AgentEvent] = []
     release, finished = threading.Event(), threading.Event()
 
     @tool(timeout=0.01)
@@ -233,8 +233,8 @@ async def test_what_a_plain_function_returns_or_says_too_late_is_dropped() -> No
         finished.set()
         return "too late"
 
-    result = await block.execute({}, context(said))
+    result = await block.execute({}, context(emitted))
     assert result == ToolResult.error("block", "Timed out after 0.01 s")
     release.set()
     await until(finished.is_set)
-    assert said == []
+    assert emitted == []

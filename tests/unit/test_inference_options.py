@@ -1,4 +1,4 @@
-"""Options of a model: runs override their agent's field by field, and JSON keeps what is set."""
+"""Options of a model: runs override their agent's field by field, and JSON has the set fields."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -33,7 +33,7 @@ LATER: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(InferenceOptions)])
-def test_a_later_option_wins_and_the_others_stay(name: str) -> None:
+def test_a_later_option_replaces_an_earlier_one_and_the_others_stay(name: str) -> None:
     later = replace(NO_OPTIONS, **{name: LATER[name]})
     assert FULL.overridden_by(later) == replace(FULL, **{name: LATER[name]})
     assert NO_OPTIONS.overridden_by(later) == later

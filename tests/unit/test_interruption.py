@@ -1,4 +1,4 @@
-"""Interruption: a wish from outside breaks what can be broken, and waits for the rest."""
+"""Interruption: a stop request interrupts slow work, and waits for work that can't be interrupted."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def forever(interruption: Interruption, began: asyncio.Event) -> str:
-    """What a run does in slow work; how it left it."""
+    """Slow work of a run; returns how it was interrupted."""
     try:
         async with interruption.interruptible():
             began.set()
@@ -21,14 +21,14 @@ async def forever(interruption: Interruption, began: asyncio.Event) -> str:
     return "not interrupted"
 
 
-async def interrupted_by(wish: str) -> str:
+async def interrupted_by(cancel_request: str) -> str:
     interruption, began = Interruption(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(forever(interruption, began))
         await asyncio.wait_for(began.wait(), 5)
-        if wish == "cancel":
+        if cancel_request == "cancel":
             interruption.cancel("enough")
-        elif wish == "abandon":
+        elif cancel_request == "abandon":
             interruption.abandon()
         else:
             interruption.hand_over(now=True)
@@ -36,13 +36,14 @@ async def interrupted_by(wish: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "wish, left", [("cancel", "CANCEL"), ("abandon", "ABANDON"), ("hand over", "HAND_OVER")]
+    "cancel_request, left",
+    [("cancel", "CANCEL"), ("abandon", "ABANDON"), ("hand over", "HAND_OVER")],
 )
-async def test_a_wish_that_cannot_wait_breaks_slow_work(wish: str, left: str) -> None:
-    assert await interrupted_by(wish) == left
+async def test_an_urgent_stop_request_interrupts_slow_work(cancel_request: str, left: str) -> None:
+    assert await interrupted_by(cancel_request) == left
 
 
-async def test_what_is_being_left_already_is_not_broken_again() -> None:
+async def test_an_interrupted_block_is_not_interrupted_again() -> None:
     interruption, began = Interruption(), asyncio.Event()
     leaving, left = asyncio.Event(), asyncio.Event()
 
@@ -70,13 +71,13 @@ async def test_what_is_being_left_already_is_not_broken_again() -> None:
     assert task.result() == "CANCEL"
 
 
-async def test_a_wish_that_came_before_breaks_the_next_slow_work() -> None:
+async def test_an_earlier_stop_request_interrupts_the_next_slow_work() -> None:
     interruption = Interruption()
     interruption.cancel("enough")
     assert await forever(interruption, asyncio.Event()) == "CANCEL"
 
 
-async def test_a_hand_over_that_can_wait_breaks_nothing() -> None:
+async def test_a_hand_over_that_can_wait_interrupts_nothing() -> None:
     interruption = Interruption()
     async with interruption.interruptible():
         interruption.hand_over(now=False)
@@ -86,7 +87,7 @@ async def test_a_hand_over_that_can_wait_breaks_nothing() -> None:
     assert left.value.reason is InterruptReason.HAND_OVER
 
 
-async def test_a_safe_point_without_a_wish_is_passed() -> None:
+async def test_a_safe_point_without_a_stop_request_is_passed() -> None:
     Interruption().check()
 
 
@@ -106,8 +107,16 @@ async def test_a_lost_run_is_neither_cancelled_nor_handed_over() -> None:
     assert (interruption.requested, interruption.reason) == (InterruptReason.ABANDON, None)
 
 
-async def test_a_time_out_inside_stays_a_time_out() -> None:
+async def test_a_time_out_of_the_work_stays_a_time_out() -> None:
     interruption = Interruption()
+    with pytest.raises(TimeoutError):
+        async with interruption.interruptible():
+            raise TimeoutError
+
+
+async def test_a_time_out_before_a_hand_over_that_can_wait_stays_a_time_out() -> None:
+    interruption = Interruption()
+    interruption.hand_over(now=False)
     with pytest.raises(TimeoutError):
         async with interruption.interruptible():
             raise TimeoutError
@@ -122,7 +131,7 @@ async def test_the_tasks_own_cancellation_is_no_interruption() -> None:
     assert task.cancelled()
 
 
-async def test_work_that_is_over_cannot_be_broken_any_more() -> None:
+async def test_finished_work_cannot_be_interrupted() -> None:
     interruption = Interruption()
     async with interruption.interruptible():
         pass
@@ -131,23 +140,23 @@ async def test_work_that_is_over_cannot_be_broken_any_more() -> None:
 
 
 @pytest.mark.parametrize("free_first", [True, False])
-async def test_work_that_others_can_join_is_handed_over_at_once(free_first: bool) -> None:
+async def test_free_work_is_handed_over_at_once(free_first: bool) -> None:
     interruption, began = Interruption(), asyncio.Event()
-    wishes: list[Callable[[], None]] = [
+    cancel_requests: list[Callable[[], None]] = [
         lambda: interruption.hand_over_if_free(True),
         lambda: interruption.hand_over(now=False),
     ]
     async with asyncio.TaskGroup() as group:
         task = group.create_task(forever(interruption, began))
         await asyncio.wait_for(began.wait(), 5)
-        for wish in wishes if free_first else wishes[::-1]:
+        for cancel_request in cancel_requests if free_first else cancel_requests[::-1]:
             await _a_moment()
             assert not task.done()
-            wish()
+            cancel_request()
     assert task.result() == "HAND_OVER"
 
 
-async def test_work_that_isnt_free_any_more_is_waited_for() -> None:
+async def test_work_that_is_not_free_any_more_is_waited_for() -> None:
     interruption, began = Interruption(), asyncio.Event()
     interruption.hand_over_if_free(True)
     interruption.hand_over_if_free(False)
@@ -161,14 +170,14 @@ async def test_work_that_isnt_free_any_more_is_waited_for() -> None:
 
 
 async def _a_moment() -> None:
-    """Long enough for the loop to deliver what is due."""
+    """Let the event loop deliver pending cancellations."""
     arrived = asyncio.Event()
     asyncio.get_running_loop().call_soon(arrived.set)
     await arrived.wait()
 
 
 @pytest.mark.parametrize("now, left", [(True, "OUT_OF_TIME"), (False, "not interrupted")])
-async def test_a_time_that_is_up_breaks_slow_work_when_it_cannot_wait(now: bool, left: str) -> None:
+async def test_an_urgent_time_limit_interrupts_slow_work(now: bool, left: str) -> None:
     interruption, began, may_end = Interruption(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> str:
@@ -190,7 +199,7 @@ async def test_a_time_that_is_up_breaks_slow_work_when_it_cannot_wait(now: bool,
     assert interruption.requested is InterruptReason.OUT_OF_TIME
 
 
-async def test_another_wish_outweighs_the_time_that_is_up() -> None:
+async def test_another_stop_request_outweighs_the_time_limit() -> None:
     for make in (Interruption.abandon, Interruption.cancel):
         interruption = Interruption()
         make(interruption)

@@ -1,4 +1,4 @@
-"""A journal bounds what waits for the database, whoever is chatty: by what it holds, and by its number."""
+"""A journal bounds the events that wait for the database, by bytes and by number."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ PIECE = "x" * MAX_DELTA_BYTES
 
 
 def a_journal() -> Journal:
-    """Nobody takes what it holds but the test."""
+    """A journal that only the test flushes."""
 
     def never_saved(journal: Journal, _: Checkpoint) -> "asyncio.Future[CheckpointAnswer]":
         raise AssertionError(f"nothing is saved of {journal.run_id}")
@@ -42,7 +42,7 @@ def a_journal() -> Journal:
     )
 
 
-async def has_room(journal: Journal) -> bool:
+async def has_capacity(journal: Journal) -> bool:
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(journal.wait_for_capacity())
         done, _ = await asyncio.wait({waiting}, timeout=0.01)
@@ -70,23 +70,23 @@ async def has_room(journal: Journal) -> bool:
         *("reasoning", "arguments", "output", "activity", "patch", "joined", "many"),
     ],
 )
-async def test_whoever_says_too_much_waits_until_it_is_taken(
+async def test_an_emitter_over_the_limit_waits_until_its_events_are_flushed(
     event: AgentEvent, enough: int, too_many: int
 ) -> None:
     journal = a_journal()
     for _ in range(enough):
         journal.emit(event, 1)
-    assert await has_room(journal)
+    assert await has_capacity(journal)
     for _ in range(too_many):
         journal.emit(event, 1)
-    assert not await has_room(journal)
+    assert not await has_capacity(journal)
     taken = journal.take()
-    assert await has_room(journal)
+    assert await has_capacity(journal)
     journal.put_back(taken)
-    assert not await has_room(journal)
+    assert not await has_capacity(journal)
 
 
-async def test_whoever_waits_goes_on_once_it_is_taken() -> None:
+async def test_a_waiting_emitter_continues_after_the_flush() -> None:
     journal = a_journal()
     for _ in range(MAX_UNSAVED_BYTES // MAX_DELTA_BYTES + 1):
         journal.emit(TextDelta(PIECE), 1)
@@ -99,11 +99,11 @@ async def take_when_waited_for(journal: Journal, waiting: "asyncio.Task[None]") 
     assert not waiting.done()
     journal.put_back(journal.take())
     await asyncio.wait({waiting}, timeout=0.01)
-    assert not waiting.done(), "what was put back waits as well"
+    assert not waiting.done(), "events that were put back count as pending"
     journal.take()
 
 
-async def test_a_tool_that_never_waits_is_refused_at_last() -> None:
+async def test_a_tool_that_never_waits_is_refused_at_its_output_limit() -> None:
     journal = a_journal()
     output = ToolCallStreamDelta("call", "tool", PIECE)
     for _ in range(MAX_TOOL_OUTPUT_BYTES // (MAX_DELTA_BYTES + BYTES_PER_EVENT) + 1):
@@ -115,7 +115,7 @@ async def test_a_tool_that_never_waits_is_refused_at_last() -> None:
     journal.emit(output, 1)
 
 
-async def test_whoever_is_not_heard_any_more_does_not_wait() -> None:
+async def test_an_emitter_of_a_lost_run_does_not_wait() -> None:
     journal = a_journal()
     for _ in range(MAX_UNSAVED_BYTES // MAX_DELTA_BYTES + 1):
         journal.emit(TextDelta(PIECE), 1)

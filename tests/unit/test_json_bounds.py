@@ -1,4 +1,4 @@
-"""Bounds on JSON bodies: what is refused before it is parsed, and what isn't."""
+"""Bounds on JSON bodies, checked before they are parsed."""
 
 import json
 from typing import Any
@@ -55,6 +55,6 @@ def test_other_encodings_than_utf_8_are_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b'"', b'"\\', b"\xff\xfe", b'{"a', b"1 " * 100_000])
-def test_what_is_no_json_breaks_nothing(body: bytes) -> None:
+def test_a_body_that_is_no_json_raises_nothing(body: bytes) -> None:
     found = problem_of_json(body)
     assert found is None or found.code in ("invalid_request", "body_too_large")

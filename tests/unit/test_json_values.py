@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.json_values import as_object, canonical, compact, digest, storable, storable_text
+from app.domain.json_values import (
+    as_object,
+    canonical,
+    compact,
+    digest,
+    is_unicode,
+    storable,
+    storable_text,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=()))
 VALUES = st.recursive(
@@ -45,6 +53,12 @@ def test_text_that_can_be_stored_stays_as_it_is(text: str) -> None:
     assert (stored == text) is is_storable
 
 
+@given(TEXTS)
+def test_only_lone_surrogates_are_no_unicode(text: str) -> None:
+    assert is_unicode(text) is not any("\ud800" <= sign <= "\udfff" for sign in text)
+    assert not is_unicode(f"{text}\ud800")
+
+
 def test_strings_and_keys_at_any_depth_are_made_storable() -> None:
     value = {"a\0": ["x\0", {"k": ("\0", 1, None, True)}], "n": 1.5}
     assert storable(value) == {
@@ -54,13 +68,13 @@ def test_strings_and_keys_at_any_depth_are_made_storable() -> None:
 
 
 @given(VALUES)
-def test_a_value_can_be_read_back_from_its_texts(value: Any) -> None:
+def test_a_value_survives_each_json_encoding(value: Any) -> None:
     stored = storable(value)
     assert json.loads(compact(stored)) == stored
     assert json.loads(canonical(stored)) == stored
 
 
-def test_the_shortest_text_has_no_spaces_and_escapes_nothing_that_it_need_not() -> None:
+def test_compact_json_has_no_spaces_and_no_needless_escapes() -> None:
     assert compact({"b": [1, "ä"], "a": None}) == '{"b":[1,"ä"],"a":null}'
 
 
@@ -73,6 +87,6 @@ def test_equal_objects_have_one_canonical_text_and_one_digest() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, "{}", [], [{}], True])
-def test_only_an_object_is_taken_for_one(value: Any) -> None:
+def test_as_object_accepts_objects_only(value: Any) -> None:
     assert as_object(value) is None
     assert as_object({"a": value}) == {"a": value}

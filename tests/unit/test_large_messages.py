@@ -1,4 +1,4 @@
-"""What a model or a tool sends is taken in without holding the loop up, however much it is."""
+"""Output of models and tools of any size does not block the event loop."""
 
 import json
 from collections.abc import Callable
@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.events.partial_message import partial_message_of
+from app.domain.events.partial_message import OpenCall, partial_message_of
 from app.domain.events.step_events import TextDelta
 from app.domain.events.tool_call_events import ToolCallDelta, ToolCallStart
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, compact
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.openai.stream import LINE_LIMIT, OpenAIStream
+from app.llm.openai.stream import MAX_LINE_BYTES, OpenAIStream
 from app.llm.openai.tool_call_assembly import MAX_NAME_CHARACTERS, ToolCallAssembly
-from app.llm.scripted.prompts import rounds_of
-from app.runtime.ports import CallOpened
+from app.llm.scripted.scripts import rounds_of
+from app.runtime.ports.models import CallOpened
 from app.tools.functions.results import result_of
-from tests.support.work import within_a_pause
+from tests.support.work_ratio import within_a_pause
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text('a"\\,[{é', max_size=9),
@@ -49,7 +49,7 @@ def test_the_tokens_of_a_text_are_counted_before_it_is_parsed(value: Json) -> No
 @pytest.mark.parametrize(
     "text", ["[]," * 300_000, '"",' * 300_000, '"' + '\\"' * 500_000, '"a,' * 333_333, "\\" * 10**6]
 )
-def test_tokens_are_counted_within_a_pause(text: str) -> None:
+def test_tokens_are_counted_within_the_allowed_pause(text: str) -> None:
     within_a_pause(lambda: has_more_tokens(text, 100_000))
 
 
@@ -69,7 +69,7 @@ def test_an_answer_may_have_many_calls() -> None:
     assert len({each.id for each in opened}) == len(opened) == 10_000
 
 
-def test_a_name_that_comes_late_opens_its_call() -> None:
+def test_a_late_name_opens_its_call() -> None:
     pieces = ToolCallAssembly(lambda: "made")
     assert list(pieces.add(0, id="a", name="", arguments="")) == []
     assert list(pieces.add(1, id="b", name="two", arguments="")) == []
@@ -77,7 +77,7 @@ def test_a_name_that_comes_late_opens_its_call() -> None:
     assert [each.name for each in pieces.open_all()] == ["two", "one"]
 
 
-def test_a_name_without_end_is_not_kept() -> None:
+def test_an_endless_tool_name_is_not_buffered() -> None:
     pieces = ToolCallAssembly(lambda: "made")
 
     def read() -> list[Any]:
@@ -90,14 +90,14 @@ def test_a_name_without_end_is_not_kept() -> None:
     assert len(opened.name) < 2 * MAX_NAME_CHARACTERS
 
 
-def test_the_open_message_is_put_together_once() -> None:
-    start = ("tool_call_start", {"id": "a", "name": "look"})
-    deltas = [(ToolCallDelta.event_type, {"id": "a", "args_delta": "x" * 40})] * 25_000
-    said = [(ToolCallStart.event_type, start[1]), *deltas]
-    said += [(TextDelta.event_type, {"delta": "y" * 40})] * 25_000
-    parts = within_a_pause(lambda: partial_message_of(said))
+def test_the_open_message_is_assembled_once() -> None:
+    start = ("tool_call_start", {"tool_call_id": "a", "name": "look"})
+    deltas = [(ToolCallDelta.event_type, {"tool_call_id": "a", "args_delta": "x" * 40})] * 25_000
+    events = [(ToolCallStart.event_type, start[1]), *deltas]
+    events += [(TextDelta.event_type, {"delta": "y" * 40})] * 25_000
+    parts = within_a_pause(lambda: partial_message_of(events))
     assert len(parts.text) == 1_000_000
-    assert parts.calls == ({"id": "a", "name": "look", "arguments": "x" * 1_000_000},)
+    assert parts.calls == (OpenCall("a", "look", "x" * 1_000_000),)
 
 
 def fed(*pieces: bytes) -> OpenAIStream:
@@ -107,8 +107,8 @@ def fed(*pieces: bytes) -> OpenAIStream:
     return stream
 
 
-def test_a_line_that_comes_in_small_pieces_is_put_together_once() -> None:
-    pieces = [b"data: " + b"x" * 94, *[b"x" * 100] * (LINE_LIMIT // 100)]
+def test_a_line_in_many_small_pieces_is_assembled_once() -> None:
+    pieces = [b"data: " + b"x" * 94, *[b"x" * 100] * (MAX_LINE_BYTES // 100)]
     stream = within_a_pause(lambda: fed(*pieces))
     assert stream.failure is not None
     assert "a line without end" in stream.failure.detail
@@ -117,7 +117,7 @@ def test_a_line_that_comes_in_small_pieces_is_put_together_once() -> None:
 @pytest.mark.parametrize(
     "line", ["[" * 1_000_000, "[" + "[]," * 1_000_000, '{"a":[' + '"",' * 1_000_000, "[" * 90_000]
 )
-def test_a_line_that_takes_long_to_read_is_not_read(line: str) -> None:
+def test_a_line_with_too_many_tokens_is_not_parsed(line: str) -> None:
     stream = within_a_pause(lambda: fed(f"data: {line}\n".encode()))
     assert stream.failure is not None
 
@@ -150,7 +150,7 @@ LARGE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_a_large_result_is_cut_within_a_pause(kind: str) -> None:
+def test_a_large_result_is_truncated_within_the_allowed_pause(kind: str) -> None:
     value = LARGE[kind]()
     data = within_a_pause(lambda: result_of(DESCRIPTOR, value, 1 << 18).data)
     text = value if isinstance(value, str) else compact(value)
@@ -161,7 +161,7 @@ def test_a_large_result_is_cut_within_a_pause(kind: str) -> None:
 
 
 @given(JSON_VALUES, st.integers(1, 60))
-def test_the_beginning_of_a_result_is_that_of_the_whole(value: Json, limit: int) -> None:
+def test_a_truncated_result_is_a_prefix_of_the_full_text(value: Json, limit: int) -> None:
     data = result_of(DESCRIPTOR, value, limit).data
     text = value if isinstance(value, str) else compact(value)
     if len(text.encode()) <= limit:
@@ -172,7 +172,7 @@ def test_the_beginning_of_a_result_is_that_of_the_whole(value: Json, limit: int)
         assert note.startswith("[Truncated: ")
 
 
-def test_arguments_as_json_of_a_tool_are_read_by_their_tokens_alone() -> None:
+def test_the_json_of_arguments_is_checked_by_its_tokens_only() -> None:
     """A long text with commas in it is one token."""
     text = json.dumps({"content": "a,[{" * 200_000})
     assert not has_more_tokens(text, 10)

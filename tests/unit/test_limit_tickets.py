@@ -1,4 +1,4 @@
-"""Limit tickets: what they ask, what an answer grants, and what the end of the run says otherwise."""
+"""Limit tickets: what they ask, what a decision grants, and how a run without a raise ends."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ def question(limit: Limit, limits: RunLimits, used: Used, *taken: str) -> Ticket
         id=TicketKey("key"),
         agent_id=AgentId("clerk"),
         step_index=3,
-        taken=taken,
+        used_names=taken,
         terms=NO_TERMS,
         at=AT,
     )
@@ -63,12 +63,18 @@ def test_a_ticket_shows_the_limit_and_proposes_its_own_size() -> None:
     )
     assert ticket.arguments == {"limit": "steps", "allowed": 6, "used": 9, "raise_by": 4}
     assert ticket.message == "The run may go no further: 9 of 6 steps were used"
-    assert ticket.evidence == {"steps": 9, "tokens": 4, "tool_calls": 1, "wall_seconds": 1.235}
+    assert ticket.evidence == {
+        "steps": 9,
+        "tokens": 4,
+        "tool_calls": 1,
+        "wall_seconds": 1.235,
+        "cost_usd": 0.0,
+    }
     assert (ticket.kind, ticket.call_id, ticket.step_index) == (TicketKind.LIMIT, None, 3)
     assert limit_of(ticket) is Limit.STEPS
 
 
-def test_a_limit_that_isnt_set_is_raised_from_nothing_by_one() -> None:
+def test_an_unset_limit_is_raised_from_zero_by_one() -> None:
     ticket = question(Limit.TOOL_CALLS, RunLimits(), Used(tool_calls=2))
     assert ticket.arguments == {"limit": "tool_calls", "allowed": 0, "used": 2, "raise_by": 3}
 
@@ -83,11 +89,11 @@ def test_the_name_of_a_ticket_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("limit", list(Limit))
-def test_an_answer_may_name_nothing_but_a_raise(limit: Limit) -> None:
+def test_a_decision_about_a_limit_may_contain_a_raise_only(limit: Limit) -> None:
     schema = question(limit, RunLimits({limit: 1}), Used()).response_schema
     assert schema is not None
     amount: dict[str, Json] = {"type": "integer", "minimum": 1, "maximum": 10**12}
-    if limit is Limit.WALL_SECONDS:
+    if limit in (Limit.WALL_SECONDS, Limit.COST_USD):
         amount = {"type": "number", "exclusiveMinimum": 0, "maximum": 10**12}
     assert schema == {
         "type": "object",
@@ -120,7 +126,7 @@ def test_a_ticket_without_an_answer_grants_none() -> None:
     assert reason_not_raised(ticket) == ", and no decision came in time"
 
 
-def test_the_end_says_why_no_more_was_granted() -> None:
+def test_the_termination_names_why_no_raise_was_granted() -> None:
     assert reason_not_raised(answered(Action.REJECT)) == ", and no more was granted"
     rejected = answered(Action.REJECT, reason="too dear")
     assert reason_not_raised(rejected) == ", and no more was granted: too dear"
@@ -133,9 +139,11 @@ def test_the_end_says_why_no_more_was_granted() -> None:
         (Limit.TOOL_CALLS, 1, 1, "1 of 1 tool calls were used"),
         (Limit.TOKENS, 12, 10, "12 of 10 tokens were used"),
         (Limit.WALL_SECONDS, 1.26, 1.0, "1.3 of 1 seconds of executing were used"),
+        (Limit.COST_USD, 0.5, 0.25, "$0.50 of $0.25 were used"),
+        (Limit.COST_USD, 0.000123, 0.0001, "$0.000123 of $0.0001 were used"),
     ],
 )
-def test_a_run_that_may_use_no_more_says_what_it_used(
+def test_a_run_at_its_limit_names_what_it_used(
     limit: Limit, used: float, allowed: float, words: str
 ) -> None:
     assert limit_sentence(limit, used, allowed) == words
@@ -147,10 +155,17 @@ def test_a_run_that_may_use_no_more_says_what_it_used(
 
 @pytest.mark.parametrize(
     "limit, amount",
-    [(Limit.STEPS, 1), (Limit.TOKENS, 2), (Limit.TOOL_CALLS, 3), (Limit.WALL_SECONDS, 4.5)],
+    [
+        (Limit.STEPS, 1),
+        (Limit.TOKENS, 2),
+        (Limit.TOOL_CALLS, 3),
+        (Limit.WALL_SECONDS, 4.5),
+        (Limit.COST_USD, 0.7),
+    ],
 )
 def test_each_limit_has_a_counter_of_its_own(limit: Limit, amount: float) -> None:
-    assert Used(steps=1, tokens=2, tool_calls=3, wall_seconds=4.5).of(limit) == amount
+    used = Used(steps=1, tokens=2, tool_calls=3, wall_seconds=4.5, cost_usd=0.7)
+    assert used.of(limit) == amount
     assert Used().of(limit) == 0
 
 

@@ -1,4 +1,4 @@
-"""The input of a run whose row names none: by its request, else by what was in the log before it."""
+"""The input of a run without a stored range: from its request, else from the earlier log."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_no_initial_messages_are_no_input(own: int) -> None:
 
 
 def test_a_range_counts_by_place_in_the_thread_and_not_in_the_list() -> None:
-    """What was rolled back is left out of the list."""
+    """The list omits messages that were rolled back."""
     behind = [LoggedMessage(entry.seq + 10, entry.message) for entry in _log("a", "b")]
     assert inferred_input({"input_message_count": 1}, behind, RUN) == MessageInput(
         MessageRange(12, 12)

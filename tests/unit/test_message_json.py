@@ -1,4 +1,4 @@
-"""Messages as JSON: what is absent is left out."""
+"""Messages as JSON omit absent fields."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ BODY: dict[str, Any] = {
         ({}, {}),
         (
             {"tool_calls": (call("c1", "pay", {"a": 1}),)},
-            {"tool_calls": [{"id": "c1", "name": "pay", "arguments": {"a": 1}}]},
+            {"tool_calls": [{"tool_call_id": "c1", "name": "pay", "arguments": {"a": 1}}]},
         ),
         ({"tool_call_id": CallId("c1")}, {"tool_call_id": "c1"}),
         ({"visibility": Visibility.INTERNAL}, {"visibility": "internal"}),
@@ -32,11 +32,11 @@ BODY: dict[str, Any] = {
             {"run_id": RunId("r"), "step_index": 0},
             {"metadata": {"run_id": "r", "step_index": 0}},
         ),
-        ({"ran_with": {}}, {"ran_with": {}}),
+        ({"edited_arguments": {}}, {"edited_arguments": {}}),
         ({"cut_short": TruncationReason.CANCELLED}, {"cut_short": "cancelled"}),
     ],
 )
-def test_each_part_of_a_message_is_written_when_it_is_there(
+def test_a_message_as_json_has_its_set_fields_only(
     changes: dict[str, Any], more: dict[str, Any]
 ) -> None:
     written: Message = replace(BARE, **changes)

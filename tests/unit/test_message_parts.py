@@ -1,4 +1,4 @@
-"""Content as clients send it: text or parts, checked before anything is stored."""
+"""Content from clients: text or parts, checked before it is stored."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_every_kind_of_media_is_kept_as_it_came(type_: str, source: dict[str, st
         ({"type": "image", "source": PNG, "title": "x" * 501}, "at most 500"),
     ],
 )
-def test_what_no_model_could_be_sent_is_refused(part: dict[str, Any], sentence: str) -> None:
+def test_content_that_no_model_accepts_is_refused(part: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError) as caught:
         content([part])
     assert sentence in str(caught.value)

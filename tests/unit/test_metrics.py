@@ -4,21 +4,24 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from app import telemetry
 
-CHOSEN_BY_THE_OPERATOR = {"agent", "model", "tool"}
+CHOSEN_BY_THE_OPERATOR = {"agent", "model", "server", "tool"}
 """Names of the agents file. A tool that isn't in it is counted as `frontend` or `unknown`."""
 CHOSEN_BY_THE_CODE = {
     "action",
-    "asked_by",
-    "duty",
+    "origin",
+    "job",
     "failure",
     "followup",
     "kind",
+    "method",
     "outcome",
     "plan",
+    "read",
     "reason",
+    "route",
     "status",
     "termination",
-    "wire",
+    "transport",
 }
 
 

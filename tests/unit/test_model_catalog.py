@@ -11,7 +11,7 @@ from app.domain.errors import ConfigurationError
 from app.llm.catalog import ModelCatalog, api_key_of, problem_of
 from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.specs import ModelSpec, spec_from_table, specs_from_environment
-from tests.support.transcripts import asking, hear
+from tests.support.transcripts import asking, collect
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def test_an_endpoint_may_have_its_own_headers_and_a_query() -> None:
     await catalog.aclose()
 
 
-async def test_an_unknown_model_is_told_with_those_there_are() -> None:
+async def test_the_error_for_an_unknown_model_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"'other' isn't configured \(there are: m\)"):
         ModelCatalog([LOCAL], {}).model("other")
 
@@ -56,7 +56,7 @@ async def test_an_unknown_model_is_told_with_those_there_are() -> None:
 async def test_a_scripted_model_needs_nothing() -> None:
     table = {"provider": "scripted", "delay_ms": 0, "script": "plain"}
     catalog = ModelCatalog([spec_from_table("demo", table)], {})
-    assert (await hear(catalog.model("demo"), asking("hi"))).text.startswith("You said: hi")
+    assert (await collect(catalog.model("demo"), asking("hi"))).text.startswith("You said: hi")
     await catalog.aclose()
 
 
@@ -79,7 +79,7 @@ async def test_a_scripted_model_needs_nothing() -> None:
         ({"provider": "scripted", "options": {"delay_ms": -1}}, {}, "number of milliseconds"),
     ],
 )
-async def test_what_is_missing_is_found_without_building(
+async def test_missing_settings_are_found_without_building_a_model(
     fields: dict[str, Any], environ: Mapping[str, str], problem: str | None
 ) -> None:
     found = problem_of(spec(**fields), environ)
@@ -91,7 +91,7 @@ async def test_what_is_missing_is_found_without_building(
         assert problem in found
 
 
-async def test_openais_key_goes_to_nobody_but_openai() -> None:
+async def test_the_key_of_openai_is_sent_to_openai_only() -> None:
     assert api_key_of(LOCAL, {"OPENAI_API_KEY": "k"}) is None
     assert api_key_of(spec(), {"OPENAI_API_KEY": " k\n"}) == "k"
 
@@ -99,13 +99,13 @@ async def test_openais_key_goes_to_nobody_but_openai() -> None:
 @pytest.mark.parametrize(
     "fields, problem",
     [
-        ({"provider": "nobody"}, r"\[models.m\] provider 'nobody' is unknown"),
-        ({"provider": "pydantic-ai", "model": "nobody:x"}, "provider 'nobody' is unknown"),
+        ({"provider": "missing"}, r"\[models.m\] provider 'missing' is unknown"),
+        ({"provider": "pydantic-ai", "model": "missing:x"}, "provider 'missing' is unknown"),
         ({"provider": "groq"}, "provider 'groq' isn't installed"),
         ({"provider": "google", "api_key": "k", "base_url": "nowhere"}, "isn't an http"),
     ],
 )
-async def test_a_provider_that_cannot_work_is_told_when_its_model_is_built(
+async def test_an_unusable_provider_is_an_error_when_its_model_is_built(
     fields: dict[str, Any], problem: str
 ) -> None:
     catalog = ModelCatalog([spec(**fields)], {})
@@ -134,7 +134,7 @@ def test_no_sdk_is_imported_before_a_model_needs_it() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-async def test_the_environment_alone_gives_models() -> None:
+async def test_models_can_come_from_the_environment_alone() -> None:
     assert specs_from_environment({}) == ()
     environ = {
         "OPENAI_API_KEY": "k",
@@ -180,6 +180,6 @@ def test_a_table_of_agents_toml_becomes_a_spec() -> None:
         ({"provider": "openai", "model": "x", "options": []}, "options must be a table"),
     ],
 )
-def test_a_table_that_cannot_work_names_its_key(table: dict[str, Any], problem: str) -> None:
+def test_an_invalid_table_is_an_error_with_its_key(table: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         spec_from_table("m", table)

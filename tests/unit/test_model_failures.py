@@ -1,4 +1,4 @@
-"""What a provider's no means, and what of it may be told."""
+"""Failures of a provider: their kind, and which details users may see."""
 
 import json
 from datetime import UTC, datetime
@@ -33,11 +33,13 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
         (529, "", FailureKind.OVERLOADED),
     ],
 )
-def test_a_status_and_its_words_make_a_kind(status: int, words: str, kind: FailureKind) -> None:
+def test_the_status_and_the_body_decide_the_kind_of_failure(
+    status: int, words: str, kind: FailureKind
+) -> None:
     assert kind_of_status(status, words) is kind
 
 
-def test_exactly_what_passes_by_itself_is_retryable() -> None:
+def test_exactly_the_transient_failures_are_retryable() -> None:
     assert {kind for kind in FailureKind if kind.retryable} == {
         FailureKind.PROVIDER,
         FailureKind.RATE_LIMITED,
@@ -79,19 +81,19 @@ def test_an_error_body_of_any_shape_is_understood(body: object, detail: str) -> 
     assert failure_of_answer(400, json.dumps(body).encode(), {}, NOW).detail == detail
 
 
-def test_an_error_that_is_not_json_is_told_as_it_is() -> None:
+def test_an_error_body_that_is_not_json_is_shown_unchanged() -> None:
     assert failure_of_answer(502, b"<h1>Bad Gateway</h1>", {}, NOW).detail == (
         "HTTP 502: <h1>Bad Gateway</h1>"
     )
     assert failure_of_answer(502, b"", {}, NOW).detail == "HTTP 502"
 
 
-def test_no_credential_is_told_however_long_the_words_around_it() -> None:
+def test_a_credential_is_removed_from_an_error_of_any_length() -> None:
     secrets = secrets_of("sk-abcdefgh", {"authorization": "Bearer tok-12345678", "x": "1"})
-    said = failed(
+    failure_with_secrets = failed(
         FailureKind.UNAUTHORIZED, "1 sk-abcdefgh, tok-12345678 " + "x" * 480 + "sk-abcdefgh"
     )
-    detail = presentable(said, secrets).detail
+    detail = presentable(failure_with_secrets, secrets).detail
     assert detail.startswith("1 ***, *** ")
     assert "sk-" not in detail
     assert len(detail) <= 500

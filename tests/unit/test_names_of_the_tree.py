@@ -1,6 +1,7 @@
-"""A class name means one thing, and a folder stays small enough to be searched by eye."""
+"""Class names are unique, folders stay small, constants say their unit, and sentences name their subject."""
 
 import ast
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -27,3 +28,41 @@ def test_a_folder_has_at_most_fifteen_modules() -> None:
     modules = (path for path in APP.rglob("*.py") if path.name != "__init__.py")
     counts = Counter(str(path.parent.relative_to(APP)) for path in modules)
     assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def _is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value):
+            return isinstance(value, int | float)
+        case ast.BinOp(left, _, right):
+            return _is_number(left) and _is_number(right)
+        case _:
+            return False
+
+
+def test_a_constant_says_maximum_and_unit_in_the_same_words_everywhere() -> None:
+    """A maximum is `MAX_…`. A time-out, interval or delay ends with its unit."""
+    maximum = re.compile(r"(^|_)(MOST|LARGEST|LONGEST)_|_LIMIT$")
+    duration = re.compile(r"(^|_)(TIMEOUT|INTERVAL|DELAY|PATIENCE|SILENCE|WITHIN|GRACE|PAUSE)$")
+    found = {
+        f"{path.relative_to(APP)}: {target.id}"
+        for path in APP.rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and _is_number(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.isupper()
+        if maximum.search(target.id) or duration.search(target.id)
+    }
+    assert found == set()
+
+
+def test_sentences_name_their_subject() -> None:
+    """Words such as nobody hide which process, row, message or person is meant."""
+    words = re.compile(r"\b(nobody|somebody|anybody|whoever|whatever|whichever)\b", re.IGNORECASE)
+    found = {
+        f"{path.relative_to(APP)}:{number}"
+        for path in APP.rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if words.search(line)
+    }
+    assert found == set()

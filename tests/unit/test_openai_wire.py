@@ -1,4 +1,4 @@
-"""The OpenAI-compatible wire, without a wire: what is sent, and how what comes is read."""
+"""The OpenAI-compatible protocol: request bodies, and how streams are parsed."""
 
 import itertools
 import json
@@ -22,14 +22,16 @@ from app.domain.threads.messages import (
     UnknownBlock,
     UrlSource,
 )
+from app.domain.threads.provider_data import PartKind, ProviderPart
 from app.llm.openai.request import request_body
-from app.llm.openai.stream import LINE_LIMIT, OpenAIStream, usage_of
-from app.runtime.ports import (
+from app.llm.openai.stream import MAX_LINE_BYTES, OpenAIStream, usage_of
+from app.runtime.ports.models import (
     CallArguments,
     CallOpened,
     ModelChunk,
     ModelFinished,
     ModelRequest,
+    ProviderParts,
     ReasoningChunk,
     StopReason,
     TextChunk,
@@ -110,6 +112,7 @@ WHOLE_CHUNKS = [
     TextChunk("Gr\u00fc\u00dfe, \u6f22\u5b57 \U0001f600 and\n\nlines"),
     CallOpened(CallId("call_a"), "add"),
     CallArguments(CallId("call_a"), '{"a": '),
+    ProviderParts({}, {0: ProviderPart(PartKind.THINKING, {"field": "reasoning"}, "hm\u2026 ")}),
     CallOpened(CallId("call_b"), "add"),
     CallArguments(CallId("call_b"), '{"a": 2'),
     CallArguments(CallId("call_a"), "1}"),
@@ -118,7 +121,7 @@ WHOLE_CHUNKS = [
 ]
 
 
-def test_a_cut_at_any_byte_changes_nothing() -> None:
+def test_one_cut_at_any_byte_changes_nothing() -> None:
     for at in range(len(WHOLE) + 1):
         assert read(WHOLE[:at], WHOLE[at:])[0] == WHOLE_CHUNKS
 
@@ -130,7 +133,7 @@ def test_any_cuts_change_nothing(cuts: list[int]) -> None:
     assert read(*(WHOLE[a:b] for a, b in itertools.pairwise(bounds)))[0] == WHOLE_CHUNKS
 
 
-def test_what_arrives_together_is_one_chunk() -> None:
+def test_deltas_of_one_read_are_one_chunk() -> None:
     stream = stream_of()
     together = stream.feed(event({"content": "a"}) + event({"content": "b"}))
     assert together == [TextChunk("ab")]
@@ -167,19 +170,19 @@ def test_a_call_without_arguments_opens_when_the_answer_ends() -> None:
     assert opened(event(call(0, "call_a", "now"))) == [("call_a", "now")]
 
 
-def test_a_call_without_an_id_gets_one_that_stays() -> None:
+def test_a_call_without_an_id_gets_a_stable_one() -> None:
     events = [event(call(0, None, "add", "{")), event(call(0, "call_late", None, "}"))]
     assert opened(*events) == [("made-0", "add")]
     assert arguments(*events) == {"made-0": "{}"}
 
 
-def test_an_id_that_comes_after_the_name_is_the_calls() -> None:
+def test_an_id_after_the_name_belongs_to_the_call() -> None:
     assert opened(event(call(0, None, "add")), event(call(0, "call_a", None, "{}"))) == [
         ("call_a", "add")
     ]
 
 
-def test_calls_that_share_an_id_are_told_apart() -> None:
+def test_calls_that_share_an_id_are_kept_apart() -> None:
     events = [event(call(0, "same", "add", "{}")), event(call(1, "same", "add", "[]"))]
     assert opened(*events) == [("same", "add"), ("made-0", "add")]
     assert arguments(*events) == {"same": "{}", "made-0": "[]"}
@@ -194,7 +197,7 @@ def test_a_name_in_pieces_is_put_together() -> None:
     assert opened(*events) == [("call_a", "get_weather")]
 
 
-def test_a_name_that_is_repeated_is_said_once() -> None:
+def test_a_repeated_name_is_used_once() -> None:
     events = [
         event(call(0, "call_a", "add")),
         event(call(0, "call_a", "add", "{")),
@@ -204,7 +207,7 @@ def test_a_name_that_is_repeated_is_said_once() -> None:
     assert arguments(*events) == {"call_a": "{}"}
 
 
-def test_calls_without_indices_are_told_apart_by_their_ids() -> None:
+def test_calls_without_indices_are_kept_apart_by_their_ids() -> None:
     events = [
         event(call(None, "a", "add", "{")),
         event(call(None, args="}")),
@@ -213,7 +216,7 @@ def test_calls_without_indices_are_told_apart_by_their_ids() -> None:
     assert arguments(*events) == {"a": "{}", "b": "[]"}
 
 
-def test_calls_that_all_have_index_0_are_told_apart_by_their_ids() -> None:
+def test_calls_that_all_have_index_0_are_kept_apart_by_their_ids() -> None:
     events = [event(call(0, "a", "add", "{}")), event(call(0, "b", "mul", "[]"))]
     assert opened(*events) == [("a", "add"), ("b", "mul")]
     assert arguments(*events) == {"a": "{}", "b": "[]"}
@@ -224,7 +227,7 @@ def test_arguments_may_come_as_an_object() -> None:
 
 
 @pytest.mark.parametrize(
-    "said, reason",
+    "finish_reason, reason",
     [
         ("stop", StopReason.END_TURN),
         ("length", StopReason.MAX_TOKENS),
@@ -233,12 +236,12 @@ def test_arguments_may_come_as_an_object() -> None:
         ("something new", StopReason.END_TURN),
     ],
 )
-def test_every_finish_reason_has_its_meaning(said: str, reason: StopReason) -> None:
-    chunks, _ = read(event({"content": "a"}, said), DONE)
+def test_every_finish_reason_has_its_meaning(finish_reason: str, reason: StopReason) -> None:
+    chunks, _ = read(event({"content": "a"}, finish_reason), DONE)
     assert chunks[-1] == ModelFinished(reason, None)
 
 
-def test_an_answer_with_calls_stopped_for_them_whatever_it_says() -> None:
+def test_an_answer_with_calls_has_the_stop_reason_tool_use() -> None:
     chunks, _ = read(event(call(0, "a", "add", "{}"), "stop"), DONE)
     assert chunks[-1] == ModelFinished(StopReason.TOOL_USE, None)
 
@@ -249,7 +252,7 @@ def test_an_answer_is_over_with_its_finish_reason_even_without_done() -> None:
     assert stream.complete
 
 
-def test_done_may_lack_its_newline() -> None:
+def test_the_done_line_may_lack_its_newline() -> None:
     chunks, stream = read(event({"content": "a"}), b"data: [DONE]")
     assert stream.complete
     assert chunks[-1] == ModelFinished(StopReason.END_TURN, None)
@@ -263,7 +266,7 @@ def test_bytes_that_end_before_the_answer_are_an_interruption(left: bytes) -> No
 @pytest.mark.parametrize(
     "broken", [b"data: {nonsense\n\n", b"data: 7\n\n", b'data: {"choices": [7]}\n\n']
 )
-def test_a_chunk_that_cannot_be_read_fails_after_what_came_before(broken: bytes) -> None:
+def test_an_unreadable_chunk_fails_after_the_chunks_before_it(broken: bytes) -> None:
     chunks, stream = read(event({"content": "a"}) + broken + event({"content": "never"}))
     assert chunks == [TextChunk("a")]
     assert stream.failure is not None
@@ -289,8 +292,8 @@ def test_stopping_with_an_error_is_a_failure() -> None:
     assert failure(event(finish="error") + DONE)[0] == "provider"
 
 
-def test_a_line_without_end_is_not_waited_for() -> None:
-    assert failure(b"data: " + b"x" * LINE_LIMIT)[0] == "provider"
+def test_a_line_over_the_limit_is_refused() -> None:
+    assert failure(b"data: " + b"x" * MAX_LINE_BYTES)[0] == "provider"
 
 
 def test_tokens_are_read_in_every_spelling() -> None:
@@ -353,10 +356,10 @@ def test_tools_are_offered_with_their_schema() -> None:
 def test_calls_and_their_results_go_back() -> None:
     made = ToolCall(CallId("c1"), "add", {"a": 1})
     empty = ToolCall(CallId("c2"), "now", None)
-    _, said, back = messages_of(assistant("ok", made, empty), result("c1", "3"))
-    assert said["content"] == "ok"
-    assert [c["id"] for c in said["tool_calls"]] == ["c1", "c2"]
-    assert [c["function"]["arguments"] for c in said["tool_calls"]] == ['{"a":1}', "{}"]
+    _, sent, back = messages_of(assistant("ok", made, empty), result("c1", "3"))
+    assert sent["content"] == "ok"
+    assert [c["id"] for c in sent["tool_calls"]] == ["c1", "c2"]
+    assert [c["function"]["arguments"] for c in sent["tool_calls"]] == ['{"a":1}', "{}"]
     assert back == {"role": "tool", "tool_call_id": "c1", "content": "3"}
 
 
@@ -397,8 +400,8 @@ def test_media_go_as_parts(block: Block, part: dict[str, Any]) -> None:
 
 
 def test_a_part_that_this_version_does_not_know_is_named() -> None:
-    _, said = messages_of(_user([Text("look"), UnknownBlock({"type": "hologram"})]))
-    assert said["content"][1]["text"] == "[a part of type 'hologram' that can't be shown to you]"
+    _, sent = messages_of(_user([Text("look"), UnknownBlock({"type": "hologram"})]))
+    assert sent["content"][1]["text"] == "[a part of type 'hologram' that can't be shown to you]"
 
 
 def test_text_that_utf8_cannot_carry_does_not_stop_a_request() -> None:

@@ -1,4 +1,4 @@
-"""What an outage is called, how often the log hears of it, and how a place is shown."""
+"""Outages: their reason, how often they are logged, and how a database address is shown."""
 
 import asyncpg
 import pytest
@@ -30,17 +30,17 @@ from tests.support.clocks import Clock
         (DatabaseBusy("all in use"), UnavailableReason.BUSY),
     ],
 )
-def test_what_passes_has_a_reason(error: Exception, reason: UnavailableReason) -> None:
+def test_a_transient_error_has_a_reason(error: Exception, reason: UnavailableReason) -> None:
     assert isinstance(error, DATABASE_UNAVAILABLE)
     assert reason_of(error) is reason
 
 
-def test_what_does_not_pass_is_no_outage() -> None:
+def test_a_permanent_error_is_no_outage() -> None:
     for error in (asyncpg.UniqueViolationError("twice"), asyncpg.UndefinedTableError("nowhere")):
         assert not isinstance(error, DATABASE_UNAVAILABLE)
 
 
-def test_the_log_hears_of_an_outage_now_and_then_and_of_its_end() -> None:
+def test_an_outage_is_logged_at_intervals_and_at_its_end() -> None:
     clock = Clock()
     noted = OutageLog(clock)
     with capture_logs() as logs:
@@ -53,15 +53,15 @@ def test_the_log_hears_of_an_outage_now_and_then_and_of_its_end() -> None:
         noted.record_success()
         noted.record_success()
     assert [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in logs] == [
-        ("database_away", "unreachable", 1),
-        ("database_away", "unreachable", 80),
-        ("database_away", "unreachable", 80),
-        ("database_away", "disk_full", 1),
-        ("database_back", None, None),
+        ("database_unavailable", "unreachable", 1),
+        ("database_unavailable", "unreachable", 80),
+        ("database_unavailable", "unreachable", 80),
+        ("database_unavailable", "disk_full", 1),
+        ("database_available_again", None, None),
     ]
 
 
-def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see_it() -> None:
+def test_a_failure_that_a_ping_would_not_see_is_kept_for_a_while() -> None:
     clock = Clock()
     noted = OutageLog(clock)
     seen = [noted.recent_failure()]
@@ -74,7 +74,7 @@ def test_what_others_suffer_from_is_remembered_while_one_who_looks_would_not_see
     assert seen == [None, None, UnavailableReason.DISK_FULL, UnavailableReason.BUSY, None]
 
 
-def test_a_disk_counts_as_full_until_somebody_has_found_room() -> None:
+def test_a_disk_counts_as_full_until_free_space_is_recorded() -> None:
     clock = Clock()
     noted = OutageLog(clock)
     noted.record_failure(TimeoutError())
@@ -99,5 +99,5 @@ def test_a_disk_counts_as_full_until_somebody_has_found_room() -> None:
         ("postgresql://ann:secret@[::1/holdfast", "an address that can't be read"),
     ],
 )
-def test_a_place_is_shown_without_who_may_enter(url: str, place: str) -> None:
+def test_a_database_address_is_shown_without_credentials(url: str, place: str) -> None:
     assert place_of(url) == place

@@ -28,7 +28,7 @@ PAUSE = PauseRequest(AT, "ann")
         (Done(NaturalEnd(), AT), False),
     ],
 )
-def test_a_run_with_a_pause_request_is_paused_unless_it_executes_or_is_done(
+def test_a_run_with_a_pause_request_is_paused_unless_running_or_done(
     state: RunState, is_paused: bool
 ) -> None:
     assert a_record(state=state, pause=PAUSE).is_paused is is_paused

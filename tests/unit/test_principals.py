@@ -1,4 +1,4 @@
-"""Principals: a scope or the scope `admin` lets a person do something."""
+"""Principals: the scope of an action, or the scope `admin`, allows it."""
 
 import pytest
 

@@ -20,8 +20,8 @@ SNAPSHOT = ROOT / "tests" / "snapshots" / "public_api.txt"
 MODULES = ("holdfast", "holdfast.plugins", "holdfast.testing")
 
 
-def test_the_names_and_signatures_are_those_that_were_agreed() -> None:
-    """Renew the snapshot with HOLDFAST_RENEW_SNAPSHOTS=1, and look at what has changed."""
+def test_the_public_names_and_signatures_match_the_snapshot() -> None:
+    """Renew the snapshot with HOLDFAST_RENEW_SNAPSHOTS=1, and review the diff."""
     text = "".join(_described(import_module(name)) for name in MODULES)
     if os.environ.get("HOLDFAST_RENEW_SNAPSHOTS"):
         SNAPSHOT.write_text(text)
@@ -84,7 +84,7 @@ def test_the_command_line_can_be_started_as_a_module(tmp_path: Path) -> None:
     assert "serve" in found.stdout
 
 
-def test_a_foreign_app_in_front_is_named_with_what_to_do(project: Path) -> None:
+def test_a_foreign_app_in_front_is_an_error_with_its_remedy(project: Path) -> None:
     found = _python("-c", "import holdfast", folder=project, PYTHONPATH=str(project))
     assert found.returncode == 1
     last = found.stderr.strip().splitlines()[-1]
@@ -93,7 +93,7 @@ def test_a_foreign_app_in_front_is_named_with_what_to_do(project: Path) -> None:
     assert "Rename that package" in last
 
 
-def test_the_command_line_says_so_without_a_traceback(project: Path) -> None:
+def test_the_command_line_reports_a_foreign_app_without_a_traceback(project: Path) -> None:
     command = str(Path(sys.executable).with_name("holdfast"))
     found = _python(command, "--help", folder=project, PYTHONPATH=str(project))
     assert found.returncode == 1
@@ -101,19 +101,47 @@ def test_the_command_line_says_so_without_a_traceback(project: Path) -> None:
     assert len(found.stderr.splitlines()) == 1
 
 
+def test_a_module_started_beside_a_foreign_app_says_what_to_do(project: Path) -> None:
+    found = _python("-m", "holdfast", "--help", folder=project)
+    assert found.returncode == 1
+    assert found.stderr.startswith("holdfast: Holdfast needs the package name 'app'")
+    assert str(project / "app") in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_the_command_line_works_beside_a_foreign_app(project: Path) -> None:
+    """The folder that a command is started in isn't on its search path."""
+    command = str(Path(sys.executable).with_name("holdfast"))
+    found = _python(command, "--help", folder=project)
+    assert found.returncode == 0, found.stderr
+    assert "serve" in found.stdout
+
+
 def test_a_foreign_app_works_where_nothing_imports_holdfast(project: Path) -> None:
-    """Holdfast is installed, and shadows nothing that stands before it in the search path."""
+    """Holdfast is installed, and shadows no package before it in the search path."""
     code = "from app.payments import pay; print(pay())"
     found = _python("-c", code, folder=project, PYTHONPATH=str(project))
     assert found.stdout == "paid\n", found.stderr
 
 
-def test_pytest_in_such_a_project_says_what_to_do(project: Path) -> None:
+def test_pytest_in_a_project_with_a_foreign_app_names_the_remedy(project: Path) -> None:
     (project / "test_agent.py").write_text("from holdfast import tool\n\n\ndef test_it(): ...\n")
     (project / "pytest.ini").write_text("[pytest]\n")
     found = _python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project)
     assert found.returncode != 0
     assert "Holdfast needs the package name 'app'" in found.stdout
+
+
+def test_pytest_in_a_folder_of_its_own_works_in_such_a_project(project: Path) -> None:
+    folder = project / "agent_tests"
+    folder.mkdir()
+    (folder / "test_agent.py").write_text(
+        "from holdfast.testing import run_agent\n\n\ndef test_it(): ...\n"
+    )
+    (project / "pytest.ini").write_text("[pytest]\n")
+    found = _python("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=folder)
+    assert found.returncode == 0, found.stdout
+    assert "1 passed" in found.stdout
 
 
 # --- describing -----------------------------------------------------------------------------------
@@ -127,7 +155,7 @@ def _described(module: ModuleType) -> str:
 
 
 def _lines_of(name: str, value: Any) -> list[str]:
-    """As the source has it, so that neither a moved module nor another Python changes a line."""
+    """The signature as in the source, so that moved modules and Python versions change no line."""
     if inspect.isfunction(value):
         return [f"{name}{_signature(_parsed(value))}"]
     if not inspect.isclass(value):

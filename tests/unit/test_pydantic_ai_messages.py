@@ -1,4 +1,4 @@
-"""Our transcript in pydantic-ai's words: turns, names of tools, media."""
+"""Our transcript in the types of pydantic-ai: turns, names of tools, media."""
 
 import pytest
 from pydantic_ai.messages import (
@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models.test import TestModel
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId, MessageId
@@ -34,11 +35,12 @@ def _user(*blocks: Block) -> Message:
     return Message(id=MessageId("u"), role=Role.USER, content=blocks)
 
 
-def test_all_that_is_not_the_models_is_one_request() -> None:
+def test_messages_between_two_answers_are_one_request() -> None:
     system = Message(id=MessageId("s"), role=Role.SYSTEM, content=(Text("be brief"),))
     calls = [ToolCall(CallId("c1"), "add", {"a": 1}), ToolCall(CallId("c2"), "now", None)]
     first, answer, second = history_of(
-        [system, user("hi"), assistant("ok", *calls), result("c1", "1"), result("c2", "noon")]
+        [system, user("hi"), assistant("ok", *calls), result("c1", "1"), result("c2", "noon")],
+        TestModel(),
     )
     assert isinstance(first, ModelRequest)
     assert [type(part) for part in first.parts] == [SystemPromptPart, UserPromptPart]
@@ -57,14 +59,14 @@ def test_all_that_is_not_the_models_is_one_request() -> None:
     ] == [("add", "1", "c1"), ("now", "noon", "c2")]
 
 
-def test_an_answer_without_words_is_left_out() -> None:
-    assert len(history_of([user("a"), assistant(""), user("b")])) == 1
+def test_an_answer_without_text_is_left_out() -> None:
+    assert len(history_of([user("a"), assistant(""), user("b")], TestModel())) == 1
 
 
-def test_a_user_speaks_first_also_where_older_messages_are_left_out() -> None:
+def test_a_user_prompt_comes_before_the_first_answer() -> None:
     system = Message(id=MessageId("s"), role=Role.SYSTEM, content=(Text("a summary"),))
     for before in ([], [system]):
-        first, answer, _ = history_of([*before, assistant("as I said"), user("go on")])
+        first, answer, _ = history_of([*before, assistant("as I said"), user("go on")], TestModel())
         assert isinstance(first.parts[-1], UserPromptPart)
         assert isinstance(answer, ModelResponse)
 
@@ -72,7 +74,7 @@ def test_a_user_speaks_first_also_where_older_messages_are_left_out() -> None:
 def test_media_go_by_address_or_as_bytes() -> None:
     url = Media("image", UrlSource("https://x/y.png"))
     data = Media("document", Base64Source("application/pdf", "aGk="))
-    [request] = history_of([_user(Text("look"), Thinking("no"), url, data)])
+    [request] = history_of([_user(Text("look"), Thinking("no"), url, data)], TestModel())
     [part] = request.parts
     assert isinstance(part, UserPromptPart)
     assert not isinstance(part.content, str)
@@ -86,7 +88,7 @@ def test_media_go_by_address_or_as_bytes() -> None:
 
 def test_media_that_are_not_base64_are_refused() -> None:
     with pytest.raises(InferenceFailed) as caught:
-        history_of([_user(Media("image", Base64Source("image/png", "not base64!")))])
+        history_of([_user(Media("image", Base64Source("image/png", "not base64!")))], TestModel())
     assert caught.value.kind == "invalid_request"
 
 

@@ -1,13 +1,16 @@
-"""How long a run waits for a rate limit, and when it has waited long enough."""
+"""How long a run waits for a rate limit, and when its waits reach their total limit."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from app.domain.ids import MessageId
+from app.domain.inference.failures import FailureKind, failed
+from app.domain.inference.options import RetryPolicy
 from app.domain.runs.rate_limits import (
-    AskedBy,
     PartialAnswer,
+    PauseOrigin,
     RateLimitPolicy,
     RateLimitWaits,
     ResumeAt,
@@ -22,26 +25,36 @@ from app.domain.runs.rate_limits import (
     waits_of,
     waits_to_json,
 )
-from app.domain.runs.runs import Waiting, WaitingReason
+from app.domain.runs.runs import Done, Waiting, WaitingReason
+from app.domain.runs.terminations import Failed
 from app.domain.threads.messages import TruncationReason
-from app.domain.tickets.tickets import waiting_to_json
-from app.runtime.plugins import SuspendRun
+from app.domain.tickets.ticket_json import waiting_to_json
+from app.llm.scripted.model import Fail, ScriptedTurn, turn
+from app.runtime.plugins import HookView, Phase, Request, SuspendRun
+from tests.support.hooks import Hooks
+from tests.support.plain_runs import PlainRun
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICY = RateLimitPolicy(suspend_after=20, max_wait=100)
 
 
-def pause(seconds: float, asked_by: AskedBy = AskedBy.PROVIDER) -> TimedPause:
-    return TimedPause(seconds=seconds, asked_by=asked_by, source="gpt", detail="slow down")
+def pause(seconds: float, origin: PauseOrigin = PauseOrigin.PROVIDER) -> TimedPause:
+    return TimedPause(seconds=seconds, origin=origin, source="gpt", detail="slow down")
 
 
-def test_a_run_waits_as_long_as_it_is_asked_to_and_a_little_longer() -> None:
+def test_a_run_waits_the_requested_time_plus_jitter() -> None:
     earliest = plan_wait(pause(60), RateLimitWaits(), POLICY, at=NOON, chance=0)
     latest = plan_wait(pause(60), RateLimitWaits(), POLICY, at=NOON, chance=1)
     assert isinstance(earliest, ResumeAt)
     assert isinstance(latest, ResumeAt)
     assert earliest.until == NOON + timedelta(seconds=60)
     assert latest.until == NOON + timedelta(seconds=66)
+
+
+def test_waits_are_stored_in_milliseconds() -> None:
+    plan = plan_wait(pause(20.12345), RateLimitWaits(), POLICY, at=NOON, chance=0)
+    assert isinstance(plan, ResumeAt)
+    assert plan.waits.seconds == 20.123
 
 
 @pytest.mark.parametrize("seconds, most", [(0.5, 1), (10, 1), (60, 6), (300, 30), (3600, 30)])
@@ -62,6 +75,15 @@ def test_waits_add_up_to_what_a_run_may_wait() -> None:
     assert "has waited 100 of the 100 s that HOLDFAST_RATE_LIMIT_MAX_WAIT" in none_left.detail
 
 
+@pytest.mark.parametrize(
+    "origin, count", [(PauseOrigin.BREAKER, 3), (PauseOrigin.PROVIDER, 2), (PauseOrigin.PLUGIN, 2)]
+)
+def test_only_waits_for_a_circuit_breaker_count_as_such(origin: PauseOrigin, count: int) -> None:
+    plan = plan_wait(pause(1, origin), RateLimitWaits(breaker_waits=2), POLICY, at=NOON, chance=0)
+    assert isinstance(plan, ResumeAt)
+    assert plan.waits.breaker_waits == count
+
+
 @pytest.mark.parametrize("seconds", [100.1, 1e12, float("inf"), float("nan")])
 def test_a_pause_that_is_too_long_is_refused_at_once(seconds: float) -> None:
     refused = plan_wait(pause(seconds), RateLimitWaits(), POLICY, at=NOON, chance=0)
@@ -69,14 +91,14 @@ def test_a_pause_that_is_too_long_is_refused_at_once(seconds: float) -> None:
     assert "slow down" in refused.detail
 
 
-@pytest.mark.parametrize("asked_by", list(AskedBy))
-def test_each_pause_names_its_source_and_why(asked_by: AskedBy) -> None:
-    sentence = pause(60, asked_by).sentence
+@pytest.mark.parametrize("origin", list(PauseOrigin))
+def test_each_pause_names_its_source_and_why(origin: PauseOrigin) -> None:
+    sentence = pause(60, origin).sentence
     assert "gpt" in sentence
     assert "slow down" in sentence
 
 
-def test_waits_and_partial_answers_are_read_as_they_were_written() -> None:
+def test_waits_and_partial_answers_survive_a_round_trip() -> None:
     waits = RateLimitWaits(count=2, seconds=61.5, newest="slow down")
     partial = PartialAnswer("so far", "connection reset", ("send",))
     assert waits_from_json(waits_to_json(waits)) == waits
@@ -103,16 +125,84 @@ def test_an_interrupted_answer_without_text_leaves_no_message() -> None:
     assert PartialAnswer(" \n", "", ()).as_message(MessageId("m"), TruncationReason.FAILED) is None
 
 
-def test_a_waiting_run_shows_until_when_only_if_it_needs_nothing_but_time() -> None:
+def test_a_waiting_run_shows_a_time_only_if_it_waits_for_time_alone() -> None:
     timed = Waiting(WaitingReason.RATE_LIMIT, "rate_limit", NOON)
-    shown = waiting_to_json(
-        timed.reason, timed.message, [], "since", until=timed.until, detail="why"
-    )
+    shown = waiting_to_json(timed.reason, [], "since", until=timed.until, detail="why")
     assert (shown["until"], shown["detail"]) == ("2026-01-01T12:00:00.000Z", "why")
-    assert "until" not in waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [], "since")
+    assert "until" not in waiting_to_json(WaitingReason.TOOL_PERMISSION, [], "since")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan")])
-def test_a_plugin_names_a_time_that_comes(seconds: float) -> None:
+def test_a_plugin_must_name_a_future_time(seconds: float) -> None:
     with pytest.raises(ValueError, match="can't be suspended"):
         SuspendRun(seconds, "quota")
+
+
+# --- in a run -------------------------------------------------------------------------------------
+
+
+def pausing(*seconds: float) -> Hooks:
+    """A plugin that asks for these pauses, each before the first inference that is left."""
+    left = list(seconds)
+
+    def answer(view: HookView) -> Sequence[Request]:
+        return (SuspendRun(left.pop(0), "quota"),) if left else ()
+
+    return Hooks({Phase.BEFORE_INFERENCE: answer}, name="quota")
+
+
+@pytest.mark.anyio
+async def test_a_run_suspends_outside_of_its_step_and_begins_the_step_again() -> None:
+    run = PlainRun(plugins=[pausing(30).plugin])
+    await run.start()
+    state = run.rows.record.state
+    assert isinstance(state, Waiting)
+    assert (state.reason, state.message) == (WaitingReason.RATE_LIMIT, "rate_limit")
+    assert state.until is not None
+    begun, ended, finish = (
+        run.events("step_start"),
+        run.events("step_end"),
+        run.events("run_finish"),
+    )
+    assert [each["step"] for each in begun] == [each["step"] for each in ended] == [1]
+    assert finish[-1].get("step") is None
+    assert run.events("state_snapshot")[-1].get("step") is None
+    assert waits_of(run.rows.record.run_state).count == 1
+    assert not run.requests
+
+
+@pytest.mark.anyio
+async def test_a_run_that_would_wait_too_long_fails() -> None:
+    run = PlainRun(plugins=[pausing(3601).plugin])
+    await run.start()
+    state = run.rows.record.state
+    assert isinstance(state, Done)
+    assert isinstance(state.termination, Failed)
+    assert state.termination.code == "rate_limit_wait_exceeded"
+    assert "3601 s" in state.termination.detail
+
+
+LIMITED = Fail(failed(FailureKind.RATE_LIMITED, "slow down", retry_after=60))
+CUT = Fail(failed(FailureKind.STREAM_INTERRUPTED, "cut"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("turns", "answer", "requests"),
+    [
+        ([turn(LIMITED)], "All of it.", 2),
+        ([turn("Half of ", CUT), turn(LIMITED)], "Half of All of it.", 3),
+    ],
+)
+async def test_the_text_before_a_rate_limit_is_kept(
+    turns: list[ScriptedTurn], answer: str, requests: int
+) -> None:
+    run = PlainRun(*turns, turn("All of it."), retry=RetryPolicy(backoff_base=0))
+    await run.start()
+    waiting = run.rows.record.state
+    assert isinstance(waiting, Waiting)
+    await run.execute()
+    done = run.rows.record.state
+    assert isinstance(done, Done)
+    assert done.final_output == answer
+    assert len(run.requests) == requests

@@ -1,4 +1,4 @@
-"""Reconcilers: what a tool's function gets, and what its answer means to the loop."""
+"""Reconcilers: their parameters, and what each answer means for the call."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from app.domain.errors import ConfigurationError
-from app.domain.ids import CallId, RunId, ThreadId
-from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Found, Happened
+from app.domain.ids import CallId
+from app.domain.runs.run_info import run_info
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Happened, ReconciledResult
 from app.domain.tools.tool_calls import ResultStatus, ToolResult
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 from app.runtime.tool_calls.interrupted import can_reconcile
 from app.tools.functions.decorator import FunctionTool, tool
 from app.tools.functions.results import result_of
+from tests.support.records import a_record
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +34,7 @@ def paying(reconcile: Callable[..., Any] | None, timeout: float | None = None) -
 
 def context() -> ToolContext:
     return ToolContext(
-        run_id=RunId("run"),
-        thread_id=ThreadId("thread"),
+        run=run_info(a_record()),
         call_id=CallId("c1"),
         tool_name="pay",
         idempotency_key=KEY,
@@ -41,12 +42,14 @@ def context() -> ToolContext:
     )
 
 
-async def found_by(reconcile: Callable[..., Any] | None, timeout: float | None = None) -> Found:
+async def found_by(
+    reconcile: Callable[..., Any] | None, timeout: float | None = None
+) -> ReconciledResult:
     made: FunctionTool[..., Any] = paying(reconcile, timeout)
     return await made.reconcile(ARGUMENTS, context())
 
 
-async def test_what_happened_is_the_result_as_if_the_tool_had_returned_it() -> None:
+async def test_a_reconciled_result_equals_one_that_the_tool_returned() -> None:
     async def asked(key: str) -> Happened:
         return Happened({"receipt": key, "on": {1}})
 
@@ -74,33 +77,35 @@ async def test_a_plain_function_may_have_the_arguments_and_the_context() -> None
         (None, DontKnow()),
     ],
 )
-async def test_an_answer_means_what_it_says(answer: object, found: Found) -> None:
+async def test_each_answer_of_a_reconciler_has_its_meaning(
+    answer: object, found: ReconciledResult
+) -> None:
     assert await found_by(lambda key: answer) == found
 
 
 @pytest.mark.parametrize("answer", [True, "yes", ToolResult.success("pay", "yes")])
-async def test_an_answer_that_is_none_is_not_taken_for_one(answer: object) -> None:
+async def test_any_other_return_value_of_a_reconciler_is_unknown(answer: object) -> None:
     found = await found_by(lambda key: answer)
     assert isinstance(found, DontKnow)
     assert found.why is not None
     assert f"a value of type {type(answer).__name__}" in found.why
 
 
-async def test_a_question_is_no_answer() -> None:
+async def test_a_suspension_request_is_no_answer_of_a_reconciler() -> None:
     def asked(key: str, ctx: ToolContext) -> Happened:
         return Happened(ctx.suspend("Has it?"))
 
     assert await found_by(asked) == DontKnow("its tool was asked and answered with a question")
 
 
-async def test_who_fails_knows_nothing_and_that_is_said() -> None:
+async def test_a_reconciler_that_raises_gives_an_unknown_outcome_with_the_reason() -> None:
     def asked(key: str) -> Happened:
         raise ConnectionError("no line to the bank")
 
     assert await found_by(asked) == DontKnow("its tool was asked and failed: no line to the bank")
 
 
-async def test_who_takes_too_long_knows_nothing_and_that_is_said() -> None:
+async def test_a_reconciler_that_times_out_gives_an_unknown_outcome_with_the_reason() -> None:
     async def asked(key: str) -> Happened:
         await asyncio.Event().wait()
         return Happened()
@@ -115,7 +120,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error_of_the_call() -> None:
     assert found.status is ResultStatus.ERROR
 
 
-async def test_a_tool_without_one_says_nothing() -> None:
+async def test_a_tool_without_a_reconciler_gives_no_answer() -> None:
     assert await found_by(None) == DontKnow()
     assert not can_reconcile(paying(None))
     assert can_reconcile(paying(lambda key: None))
@@ -130,6 +135,6 @@ def _two_contexts(key: str, one: ToolContext, other: ToolContext) -> None: ...
 @pytest.mark.parametrize(
     "function", [_no_key, _any_number, _too_much, _two_contexts, "no function"]
 )
-def test_one_that_cannot_be_called_is_refused_at_load(function: Any) -> None:
+def test_a_reconciler_with_a_wrong_signature_is_refused_at_load(function: Any) -> None:
     with pytest.raises(ConfigurationError, match="tool 'pay': reconcile: "):
         paying(function)

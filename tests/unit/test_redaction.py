@@ -1,4 +1,4 @@
-"""Secrets in text that others wrote are replaced, in every form in which they usually stand there."""
+"""Secrets in foreign text are replaced, in each usual encoding."""
 
 import base64
 import json
@@ -33,13 +33,13 @@ def encoded(text: str) -> str:
         repr({"key": SECRET}),
     ],
 )
-def test_a_secret_is_replaced_however_it_is_written(shown: str) -> None:
-    told = Redactor([SECRET])(f"before {shown} after")
-    assert told.startswith("before ")
-    assert told.endswith(" after")
-    assert "[secret]" in told
+def test_a_secret_is_replaced_in_every_encoding(shown: str) -> None:
+    redacted = Redactor([SECRET])(f"before {shown} after")
+    assert redacted.startswith("before ")
+    assert redacted.endswith(" after")
+    assert "[secret]" in redacted
     for part in ("acme", "s3cr", "cr%2", "cr/t"):
-        assert part not in told
+        assert part not in redacted
 
 
 FORMS = [
@@ -55,7 +55,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_of_a_secret_is_replaced_from_its_first_character_to_its_last(form: str) -> None:
+def test_each_form_of_a_secret_is_replaced_completely(form: str) -> None:
     assert Redactor([SECRET])(f"<{form}>") == "<[secret]>"
     assert Redactor([f"  {SECRET}\n"])(f"<{form}>") == "<[secret]>"
 
@@ -82,27 +82,27 @@ def test_a_secret_has_six_characters_of_three_kinds_and_is_no_common_word(
     "line, is_replaced", [("fifteen-letters", False), ("sixteen-letters!", True)]
 )
 def test_a_line_of_a_key_is_replaced_alone_when_it_is_long(line: str, is_replaced: bool) -> None:
-    told = Redactor([f"{line}\nmore-of-the-same-key"])(f"<{line}>")
-    assert told == ("<[secret]>" if is_replaced else f"<{line}>")
+    redacted = Redactor([f"{line}\nmore-of-the-same-key"])(f"<{line}>")
+    assert redacted == ("<[secret]>" if is_replaced else f"<{line}>")
 
 
 @pytest.mark.parametrize("length", range(6, 13))
 @pytest.mark.parametrize("offset", range(3))
-def test_base64_is_replaced_but_for_characters_that_its_neighbours_decide(
+def test_base64_is_replaced_except_for_characters_shared_with_neighbours(
     length: int, offset: int
 ) -> None:
     secret = "s3cretsecret"[:length]
     shown = base64.b64encode(b"\0" * offset + secret.encode()).decode()
-    # Six bits make a character: those of the secret alone begin and end at these.
+    # Each base64 character is six bits: these characters hold only bits of the secret.
     first, last = -(-offset * 8 // 6), (offset + length) * 8 // 6
-    told = Redactor([secret])(shown)
+    redacted = Redactor([secret])(shown)
     if last - first >= 8:
-        assert told == f"{shown[:first]}[secret]{shown[last:]}"
+        assert redacted == f"{shown[:first]}[secret]{shown[last:]}"
     else:
-        assert told == shown
+        assert redacted == shown
 
 
-def test_base64_for_urls_is_replaced_too() -> None:
+def test_url_safe_base64_is_replaced_too() -> None:
     secret = "~~~???>>>abc"
     shown = base64.urlsafe_b64encode(secret.encode()).decode()
     assert {"-", "_"} & set(shown)
@@ -111,19 +111,19 @@ def test_base64_for_urls_is_replaced_too() -> None:
 
 @pytest.mark.parametrize("around", ["", "u:", "ab:", "abc:"])
 @pytest.mark.parametrize("behind", ["", "x", "xy", "xyz"])
-def test_base64_is_replaced_wherever_the_secret_stands_in_it(around: str, behind: str) -> None:
+def test_base64_is_replaced_at_every_offset_of_the_secret(around: str, behind: str) -> None:
     secret = "a-key-of-sixteen"
     shown = encoded(f"{around}{secret}{behind}")
-    told = Redactor([secret])(f"Authorization: Basic {shown}")
-    assert told.count("[secret]") == 1
-    left = told.removeprefix("Authorization: Basic ").replace("[secret]", "")
+    redacted = Redactor([secret])(f"Authorization: Basic {shown}")
+    assert redacted.count("[secret]") == 1
+    left = redacted.removeprefix("Authorization: Basic ").replace("[secret]", "")
     assert len(left.rstrip("=")) <= len(encoded(around)) + len(encoded(behind)) + 1
 
 
 @pytest.mark.parametrize(
     "trivial", ["", " ", "a", "12345", "      ", "-------", "aaaaaaaaaa", "postgres"]
 )
-def test_a_value_that_is_too_short_or_common_mangles_nothing(trivial: str) -> None:
+def test_a_value_that_is_too_short_or_common_is_not_replaced(trivial: str) -> None:
     text = "postgres a 12345 ------- aaaaaaaaaa: the quick brown fox"
     assert Redactor([trivial])(text) is text
 
@@ -133,9 +133,11 @@ def test_text_without_a_secret_stays_the_same_object() -> None:
     assert Redactor([SECRET, "another-secret"])(text) is text
 
 
-def test_of_two_secrets_the_longer_one_is_replaced_whole() -> None:
-    told = Redactor(["long-secret", "long-secret-and-more"])("long-secret-and-more, long-secret")
-    assert told == "[secret], [secret]"
+def test_of_two_overlapping_secrets_the_longer_one_is_replaced() -> None:
+    redacted = Redactor(["long-secret", "long-secret-and-more"])(
+        "long-secret-and-more, long-secret"
+    )
+    assert redacted == "[secret], [secret]"
 
 
 def test_each_long_line_of_a_key_is_replaced() -> None:
@@ -144,8 +146,8 @@ def test_each_long_line_of_a_key_is_replaced() -> None:
 
 
 def test_the_password_of_any_url_is_replaced() -> None:
-    told = Redactor([])("can't reach postgresql://ann:pw@db:5432/x nor https://example.com/a@b")
-    assert told == "can't reach postgresql://ann:[secret]@db:5432/x nor https://example.com/a@b"
+    redacted = Redactor([])("can't reach postgresql://ann:pw@db:5432/x nor https://example.com/a@b")
+    assert redacted == "can't reach postgresql://ann:[secret]@db:5432/x nor https://example.com/a@b"
 
 
 AGENTS = """
@@ -164,7 +166,7 @@ password_env = "PASSWORD_OF_PLUGIN"
 """
 
 
-def test_all_that_the_configuration_names_is_replaced(tmp_path: Path) -> None:
+def test_every_secret_of_the_configuration_is_replaced(tmp_path: Path) -> None:
     agents = tmp_path / "agents.toml"
     agents.write_text(AGENTS)
     settings = Settings.model_validate(
@@ -216,13 +218,13 @@ def test_all_that_the_configuration_names_is_replaced(tmp_path: Path) -> None:
         "postgresql://ann@db/x",
     ],
 )
-def test_a_password_that_is_a_name_mangles_nothing(url: str) -> None:
+def test_a_password_that_equals_a_name_is_not_replaced(url: str) -> None:
     settings = Settings.model_validate({"DATABASE_URL": url or None})
     text = "the team postgres wrote 9 reports about localhost: ann, app, not a url"
     assert redactor_of(settings, {})(text) is text
 
 
-def test_an_agents_file_that_cannot_be_read_names_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_agents_file_gives_no_secrets(tmp_path: Path) -> None:
     broken = tmp_path / "agents.toml"
     broken.write_text("[[")
     for file in (broken, tmp_path / "missing.toml"):

@@ -1,4 +1,4 @@
-"""Answers that count for calls to come: how far their rules go, and which calls they fit."""
+"""Remembered decisions: the scope of their rules, and which later calls they match."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def remembered(
     "scope, place",
     [(RuleScope.RUN, "run"), (RuleScope.THREAD, "thread"), (RuleScope.AGENT, "clerk")],
 )
-def test_a_rule_goes_as_far_as_its_scope(scope: RuleScope, place: str) -> None:
+def test_a_rule_applies_within_its_scope(scope: RuleScope, place: str) -> None:
     rule = remembered(Remember(scope))
     assert (rule.scope, rule.scope_id, rule.agent_id) == (scope, place, "clerk")
     assert (rule.ticket, rule.created_by, rule.created_at) == ("key", "ann", AT)
@@ -32,7 +32,7 @@ def test_a_rule_goes_as_far_as_its_scope(scope: RuleScope, place: str) -> None:
 @pytest.mark.parametrize(
     "action, behavior", [(Action.APPROVE, Behavior.ALLOW), (Action.REJECT, Behavior.DENY)]
 )
-def test_an_answer_decides_what_its_rule_does(action: Action, behavior: Behavior) -> None:
+def test_a_decision_sets_the_behavior_of_its_rule(action: Action, behavior: Behavior) -> None:
     assert remembered(Remember(RuleScope.RUN), action).rule.behavior is behavior
 
 
@@ -51,7 +51,7 @@ def test_a_rule_for_arguments_fits_only_calls_with_exactly_these() -> None:
     assert not rule.fits("refund", Arguments({"amount": 5}))
 
 
-def test_arguments_that_arent_an_object_are_taken_for_none() -> None:
+def test_arguments_that_arent_an_object_count_as_none() -> None:
     rule = remembered(Remember(RuleScope.RUN, Match.ARGUMENTS), arguments=[1]).rule
     assert rule.fits("pay", Arguments({}))
     assert not rule.fits("pay", Arguments({"amount": 5}))

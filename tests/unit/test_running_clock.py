@@ -1,4 +1,4 @@
-"""A process that stood still doesn't take that time for an outage of the database."""
+"""The time in which a process was frozen does not count as an outage of the database."""
 
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.liveness.running_clock import RunningClock
@@ -7,7 +7,7 @@ from tests.support.clocks import Clock
 INTERVAL = 0.5
 
 
-def goes_on(clock: Clock, running: RunningClock, seconds: float) -> None:
+def continues(clock: Clock, running: RunningClock, seconds: float) -> None:
     for _ in range(int(seconds / INTERVAL)):
         clock.now += INTERVAL
         running.tick()
@@ -16,12 +16,12 @@ def goes_on(clock: Clock, running: RunningClock, seconds: float) -> None:
 def test_time_is_counted_while_the_loop_runs() -> None:
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
-    goes_on(clock, running, 10)
+    continues(clock, running, 10)
     clock.now += INTERVAL / 2
     assert running.seconds() == 10 + INTERVAL / 2
 
 
-def test_a_tick_may_be_late() -> None:
+def test_a_late_tick_counts_fully() -> None:
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
     clock.now += 2 * INTERVAL
@@ -29,18 +29,18 @@ def test_a_tick_may_be_late() -> None:
     assert running.seconds() == 2 * INTERVAL
 
 
-def test_time_in_which_the_process_stood_still_is_not_counted() -> None:
+def test_time_in_which_the_process_was_frozen_is_not_counted() -> None:
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
     clock.now += 60
     assert running.seconds() == 2 * INTERVAL, "asked before the first tick"
     running.tick()
-    goes_on(clock, running, 5)
+    continues(clock, running, 5)
     assert running.seconds() == 2 * INTERVAL + 5
 
 
 def test_a_frozen_process_gives_other_workers_no_more_time() -> None:
-    """Its heartbeat was under way when it froze, and timed out when it went on."""
+    """Its heartbeat was in flight when it froze, and timed out when it continued."""
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
     allowance = OutageAllowance(running.seconds, remembered=10)
@@ -49,7 +49,7 @@ def test_a_frozen_process_gives_other_workers_no_more_time() -> None:
         allowance.heartbeat_failed()
         running.tick()
         allowance.heartbeat_succeeded()
-        goes_on(clock, running, 1)
+        continues(clock, running, 1)
     assert allowance.seconds() <= 3 * (2 * INTERVAL + 1)
 
 
@@ -57,6 +57,6 @@ def test_an_outage_counts_while_the_process_runs() -> None:
     clock = Clock()
     running = RunningClock(clock, interval=INTERVAL)
     allowance = OutageAllowance(running.seconds, remembered=10)
-    goes_on(clock, running, 20)
+    continues(clock, running, 20)
     allowance.heartbeat_failed()
     assert allowance.seconds() == 20

@@ -1,6 +1,6 @@
-"""Runs whose workers are lost, robbed or told to stop at any point: each comes to its end, by its rules.
+"""Runs end correctly when their worker is killed, loses its claim or is stopped at any point.
 
-The reference objects when a call runs twice that may not, or when something that was said is lost.
+The reference fails when a call runs twice without permission, or when a saved result is lost.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import pytest
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import Cancelled, NaturalEnd
 from app.llm.scripted.model import ScriptedTurn, turn
-from tests.conformance.acting import Story, a_call, play
-from tests.support.playing import Happening, Kind
+from tests.conformance.scripted_runs import ScriptedRun, a_call, run_async
+from tests.support.thread_driver import Incident, IncidentKind
 from tests.support.thread_rows import check_rows
 
 SCRIPTS: dict[str, Sequence[ScriptedTurn]] = {
@@ -21,22 +21,22 @@ SCRIPTS: dict[str, Sequence[ScriptedTurn]] = {
 }
 
 LAST_COMMIT = 3
-"""The points of the commit that ends a run: a cancel that comes there is too late."""
+"""The points of the commit that ends a run: a cancel at these points is too late."""
 
 
 async def points_of(turns: Sequence[ScriptedTurn], parallel: bool) -> int:
-    """At how many points of its first execution something may happen to a run."""
-    story = Story()
-    await story.start(turns, here=True, parallel=parallel)
-    return await story.execute()
+    """The number of points in the first execution of a run."""
+    scripted = ScriptedRun()
+    await scripted.start(turns, here=True, parallel=parallel)
+    return await scripted.execute()
 
 
-async def ended(turns: Sequence[ScriptedTurn], parallel: bool, happening: Happening) -> Done:
-    """The end of a run after something has happened once."""
-    story = Story()
-    await story.start(turns, here=True, parallel=parallel)
-    await story.execute([happening])
-    rows = await story.settle()
+async def ended(turns: Sequence[ScriptedTurn], parallel: bool, incident: Incident) -> Done:
+    """The rows of a run that ended after one incident."""
+    scripted = ScriptedRun()
+    await scripted.start(turns, here=True, parallel=parallel)
+    await scripted.execute([incident])
+    rows = await scripted.settle()
     check_rows(rows)
     assert isinstance(rows.record.state, Done)
     return rows.record.state
@@ -44,29 +44,31 @@ async def ended(turns: Sequence[ScriptedTurn], parallel: bool, happening: Happen
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("kind", [Kind.KILL, Kind.ROB, Kind.HAND_OVER_NOW])
-def test_a_run_ends_naturally_wherever_its_worker_was_lost(
-    kind: Kind, script: str, parallel: bool
+@pytest.mark.parametrize(
+    "kind", [IncidentKind.KILL, IncidentKind.TAKE_OVER, IncidentKind.HAND_OVER_NOW]
+)
+def test_a_run_ends_naturally_after_losing_its_worker_at_any_point(
+    kind: IncidentKind, script: str, parallel: bool
 ) -> None:
-    async def everywhere() -> None:
+    async def every_point() -> None:
         turns = SCRIPTS[script]
         for at in range(1, await points_of(turns, parallel) + 1):
-            end = await ended(turns, parallel, Happening(at, kind))
+            end = await ended(turns, parallel, Incident(at, kind))
             assert end.termination == NaturalEnd(), at
 
-    play(everywhere())
+    run_async(every_point())
 
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_run_is_cancelled_wherever_it_stands_until_its_last_commit(
+def test_a_run_can_be_cancelled_at_any_point_before_its_last_commit(
     script: str, parallel: bool, hangs: bool
 ) -> None:
-    async def everywhere() -> None:
+    async def every_point() -> None:
         turns = SCRIPTS[script]
         for at in range(1, await points_of(turns, parallel) - LAST_COMMIT):
-            end = await ended(turns, parallel, Happening(at, Kind.CANCEL, hangs=hangs))
+            end = await ended(turns, parallel, Incident(at, IncidentKind.CANCEL, hangs=hangs))
             assert end.termination == Cancelled("unwanted"), at
 
-    play(everywhere())
+    run_async(every_point())

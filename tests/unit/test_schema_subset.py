@@ -1,4 +1,4 @@
-"""The subset of JSON Schema that clients may send: what is refused, and that the rest is bounded work."""
+"""The subset of JSON Schema that clients may send: what is refused, and that checks are bounded."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from app.tools.schemas.subset import (
     subset_validator,
 )
 from app.tools.schemas.value_size import MAX_VALUES
-from tests.support.work import within_a_pause
+from tests.support.work_ratio import within_a_pause
 
 ORDER: JsonObject = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -73,7 +73,7 @@ def doubling(times: int, keyword: str = "allOf") -> JsonObject:
     return {"type": "object", "$defs": definitions, "$ref": f"#/$defs/a{times}"}
 
 
-def test_what_people_write_is_supported() -> None:
+def test_common_schemas_are_supported() -> None:
     validator = subset_validator(ORDER)
     line: JsonObject = {"price": 1.25, "sum": 2.5}
     order: JsonObject = {
@@ -91,7 +91,7 @@ def test_what_people_write_is_supported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "place", "says"),
+    ("schema", "place", "message"),
     [
         ({"unevaluatedProperties": False}, "unevaluatedProperties", "additionalProperties"),
         ({"properties": {"a": {"unevaluatedItems": False}}}, "properties.a.unevaluatedItems", ""),
@@ -125,11 +125,13 @@ def test_what_people_write_is_supported() -> None:
         (doubling(40, "anyOf"), "$defs.a", f"deeper than {MAX_DEPTH}"),
     ],
 )
-def test_what_is_refused_is_named_with_its_place(schema: JsonObject, place: str, says: str) -> None:
+def test_a_refused_keyword_is_named_with_its_path(
+    schema: JsonObject, place: str, message: str
+) -> None:
     problem = within_a_pause(lambda: problem_of_parameters({"type": "object", **schema}))
     assert problem is not None
     assert place in problem
-    assert says in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_what_is_refused_is_named_with_its_place(schema: JsonObject, place: str,
     ],
     ids=range(7),
 )
-def test_what_would_take_long_to_compile_is_not_compiled(schema: JsonObject) -> None:
+def test_a_schema_that_would_take_long_to_compile_is_refused(schema: JsonObject) -> None:
     assert within_a_pause(lambda: problem_of_parameters({"type": "object", **schema})) is not None
 
 
@@ -157,7 +159,7 @@ def test_the_schemas_of_one_request_are_bounded_together() -> None:
     assert problem_of_size("no list at all") is None
 
 
-def test_the_largest_schemas_are_compiled_within_a_pause() -> None:
+def test_the_largest_schemas_are_compiled_within_the_allowed_pause() -> None:
     patterns = {f"p{n}": {"pattern": f"a[ab]{{{n + 10}}}[^ab]"} for n in range(90)}
     each_half = [{"properties": dict(list(patterns.items())[:45])}, {"properties": patterns}]
     for schema in (
@@ -206,14 +208,14 @@ def wide(schema: JsonObject, times: int) -> JsonObject:
     ],
     ids=range(27),
 )
-def test_a_value_is_checked_within_a_pause(schema: JsonObject, value: Json) -> None:
+def test_a_value_is_checked_within_the_allowed_pause(schema: JsonObject, value: Json) -> None:
     for whole in (schema, {"$schema": "http://json-schema.org/draft-07/schema#", **schema}):
         validator = subset_validator(whole)
         within_a_pause(partial(validator.problem, value))
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ([10**30 + n for n in range(1000)], "integers beyond 64 bits"),
         (list(range(MAX_VALUES)), f"more than {MAX_VALUES} values"),
@@ -222,9 +224,9 @@ def test_a_value_is_checked_within_a_pause(schema: JsonObject, value: Json) -> N
         (["a"] * 700, "[0]: the value is not of type"),
     ],
 )
-def test_what_is_too_much_to_check_is_said(value: Json, says: str) -> None:
+def test_a_value_that_is_too_large_to_check_is_an_error(value: Json, message: str) -> None:
     validator = subset_validator(wide({"type": "integer"}, 100))
-    assert says in (validator.problem(value) or "")
+    assert message in (validator.problem(value) or "")
 
 
 def test_a_schema_of_bounded_depth_may_repeat_a_definition() -> None:
@@ -237,6 +239,6 @@ def test_a_schema_of_bounded_depth_may_repeat_a_definition() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"type": "objekt"}, {"allOf": {}}, {"pattern": 5}, {"properties": []}, {"items": 1}]
 )
-def test_a_schema_that_is_none_is_refused(wrong: JsonObject) -> None:
+def test_an_invalid_schema_is_refused(wrong: JsonObject) -> None:
     with pytest.raises(ConfigurationError):
         subset_validator(wrong)

@@ -1,4 +1,4 @@
-"""A model without a mind says exactly what its script and the transcript tell it to."""
+"""The scripted model answers exactly as its script and the transcript define."""
 
 import asyncio
 
@@ -9,11 +9,25 @@ from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.threads.messages import Message, ToolCall
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.scripted.model import Call, Fail, Gate, Say, ScriptedModel, Think, in_order, turn
-from app.llm.scripted.prompts import Round, rounds_of
-from app.llm.scripted.scripts import demo, plain
-from app.runtime.ports import ModelChunk, ModelFinished, ReasoningChunk, StopReason, TextChunk
-from tests.support.transcripts import ADD, asking, assistant, hear, listen, result
+from app.llm.scripted.model import (
+    Call,
+    Fail,
+    Gate,
+    ScriptedModel,
+    ScriptedReasoning,
+    ScriptedText,
+    in_order,
+    turn,
+)
+from app.llm.scripted.scripts import Round, demo, plain, rounds_of
+from app.runtime.ports.models import (
+    ModelChunk,
+    ModelFinished,
+    ReasoningChunk,
+    StopReason,
+    TextChunk,
+)
+from tests.support.transcripts import ADD, asking, assistant, collect, listen, result
 
 pytestmark = pytest.mark.anyio
 
@@ -35,83 +49,85 @@ DELETE_FILE = ToolDescriptor(name="delete_file", description="Deletes a file.", 
         ("call me", ()),
     ],
 )
-async def test_a_prompt_says_which_calls_it_wants(prompt: str, rounds: tuple[Round, ...]) -> None:
+async def test_a_prompt_names_the_calls_to_make(prompt: str, rounds: tuple[Round, ...]) -> None:
     assert rounds_of(prompt) == rounds
 
 
 async def test_a_list_of_turns_is_played_in_order() -> None:
-    script = in_order(turn("first one"), turn(Think(("hm",)), Say(("sec", "ond"))))
+    script = in_order(
+        turn("first one"), turn(ScriptedReasoning(("hm",)), ScriptedText(("sec", "ond")))
+    )
     model = ScriptedModel("m", script)
-    assert (await hear(model, asking("a"))).text == "first one"
-    heard = await hear(model, asking("b"))
-    assert heard.chunks[:2] == (ReasoningChunk("hm"), TextChunk("second"))
+    assert (await collect(model, asking("a"))).text == "first one"
+    received = await collect(model, asking("b"))
+    assert received.chunks[:2] == (ReasoningChunk("hm"), TextChunk("second"))
     assert [request.messages[0].text for request in script.requests] == ["a", "b"]
 
 
-async def test_a_script_that_is_over_fails_for_good() -> None:
+async def test_a_finished_script_fails_permanently() -> None:
     with pytest.raises(InferenceFailed, match="has 0 turns") as caught:
-        await hear(ScriptedModel("m", in_order()), asking("a"))
+        await collect(ScriptedModel("m", in_order()), asking("a"))
     assert not caught.value.retryable
 
 
 async def test_arguments_that_are_not_json_are_sent_as_they_are() -> None:
     call = Call(tool="add", arguments='{"a": ', id=CallId("c1"))
-    heard = await hear(ScriptedModel("m", in_order(turn(call))), asking("a"))
-    assert heard.calls == {"c1": ("add", '{"a": ')}
+    received = await collect(ScriptedModel("m", in_order(turn(call))), asking("a"))
+    assert received.calls == {"c1": ("add", '{"a": ')}
 
 
-async def test_a_failure_comes_after_what_was_said_before_it() -> None:
+async def test_a_scripted_failure_follows_the_text_before_it() -> None:
     error = failed(FailureKind.RATE_LIMITED, "slow down", retry_after=3)
     model = ScriptedModel("m", in_order(turn("so far", Fail(error))))
-    said: list[ModelChunk] = []
+    chunks: list[ModelChunk] = []
     with pytest.raises(InferenceFailed) as caught:
-        await listen(model, asking("a"), said)
+        await listen(model, asking("a"), chunks)
     assert caught.value is error
-    assert said == [TextChunk("so "), TextChunk("far")]
+    assert chunks == [TextChunk("so "), TextChunk("far")]
 
 
 async def test_a_gate_holds_the_answer_until_it_is_opened() -> None:
     gate = Gate()
     model = ScriptedModel("m", in_order(turn("before", gate, "after")))
     async with asyncio.TaskGroup() as group:
-        heard = group.create_task(hear(model, asking("a")))
+        received = group.create_task(collect(model, asking("a")))
         await asyncio.wait_for(gate.reached.wait(), 5)
-        assert not heard.done()
+        assert not received.done()
         gate.open.set()
-    assert heard.result().text == "beforeafter"
+    assert received.result().text == "beforeafter"
 
 
 async def test_a_pace_slows_each_piece() -> None:
     model = ScriptedModel("m", in_order(turn("one two three")), delay=0.01)
     began = asyncio.get_running_loop().time()
-    heard = await hear(model, asking("a"))
-    assert heard.lists == 4
+    received = await collect(model, asking("a"))
+    assert received.lists == 4
     assert asyncio.get_running_loop().time() - began >= 0.03
 
 
-async def test_the_demo_deletes_a_file_when_it_is_asked_to() -> None:
+async def test_the_demo_deletes_a_file_on_request() -> None:
     request = asking("Please delete /tmp/old-report.txt.", tools=[DELETE_FILE])
-    heard = await hear(ScriptedModel("m", demo), request)
-    assert "/tmp/old-report.txt" in heard.text
-    assert list(heard.calls.values()) == [("delete_file", '{"path":"/tmp/old-report.txt"}')]
-    assert heard.finished.stop_reason is StopReason.TOOL_USE
+    received = await collect(ScriptedModel("m", demo), request)
+    assert "/tmp/old-report.txt" in received.text
+    assert list(received.calls.values()) == [("delete_file", '{"path":"/tmp/old-report.txt"}')]
+    assert received.finished.stop_reason is StopReason.TOOL_USE
 
 
-async def test_the_demo_tells_what_came_of_it() -> None:
+async def test_the_demo_repeats_the_result_of_the_deletion() -> None:
     call = ToolCall(CallId("c1"), "delete_file", {"path": "/tmp/x"})
     request = asking(
         "delete /tmp/x", assistant("", call), result("c1", "Denied: not yours"), tools=[DELETE_FILE]
     )
-    heard = await hear(ScriptedModel("m", demo), request)
-    assert "delete_file answered: Denied: not yours" in heard.text
-    assert heard.calls == {}
+    received = await collect(ScriptedModel("m", demo), request)
+    assert "delete_file answered: Denied: not yours" in received.text
+    assert received.calls == {}
 
 
 async def test_a_tool_that_is_not_offered_is_not_called() -> None:
     for prompt in ("delete /tmp/x", "CALL delete_file {}"):
-        heard = await hear(ScriptedModel("m", demo), asking(prompt, tools=[ADD]))
-        assert heard.calls == {}
-        assert prompt in heard.text
+        received = await collect(ScriptedModel("m", demo), asking(prompt, tools=[ADD]))
+        assert received.calls == {}
+        assert prompt in received.text
 
 
 async def test_rounds_are_played_one_after_the_other() -> None:
@@ -119,14 +135,14 @@ async def test_rounds_are_played_one_after_the_other() -> None:
     call = ToolCall(CallId("c1"), "add", {})
     before: list[Message | str] = [prompt, assistant("", call), result("c1", "3")]
     model = ScriptedModel("m", plain)
-    assert len((await hear(model, asking(prompt, tools=[ADD]))).calls) == 1
-    assert len((await hear(model, asking(*before, tools=[ADD]))).calls) == 2
+    assert len((await collect(model, asking(prompt, tools=[ADD]))).calls) == 1
+    assert len((await collect(model, asking(*before, tools=[ADD]))).calls) == 2
     over = [*before, assistant("", call), result("c1", "4")]
-    assert "add answered: 4" in (await hear(model, asking(*over, tools=[ADD]))).text
+    assert "add answered: 4" in (await collect(model, asking(*over, tools=[ADD]))).text
 
 
-async def test_only_what_the_user_said_last_counts() -> None:
+async def test_only_the_newest_user_message_counts() -> None:
     request = asking("CALL add {}", assistant("no"), "hello", tools=[ADD])
-    heard = await hear(ScriptedModel("m", plain), request)
-    assert heard.text.startswith("You said: hello")
-    assert isinstance(heard.chunks[-1], ModelFinished)
+    received = await collect(ScriptedModel("m", plain), request)
+    assert received.text.startswith("You said: hello")
+    assert isinstance(received.chunks[-1], ModelFinished)

@@ -15,7 +15,6 @@ from app.runtime.state import (
     StateStore,
     UpdateRejected,
     conflict_between,
-    merge_batches,
 )
 
 
@@ -45,7 +44,7 @@ def batch(*changes: tuple[StateKey[Any, Any], Any], base: int | None = None) -> 
     return ChangeBatch([Change(key, update) for key, update in changes], base)
 
 
-def test_revision_starts_0() -> None:
+def test_the_revision_starts_at_0() -> None:
     assert store().snapshot.revision == 0
 
 
@@ -57,7 +56,7 @@ def test_a_commit_is_one_revision_however_much_it_changes() -> None:
     assert state.snapshot.revision == 2
 
 
-def test_empty_commit_no_op() -> None:
+def test_an_empty_commit_changes_nothing() -> None:
     state = store()
     assert state.commit(ChangeBatch()).snapshot.revision == 0
 
@@ -73,7 +72,7 @@ def test_a_snapshot_never_changes() -> None:
     assert (before.get(NAME), state.snapshot.get(NAME)) == ("", "ann")
 
 
-def test_base_revision_conflict() -> None:
+def test_a_batch_of_an_old_revision_conflicts() -> None:
     state = store()
     state.commit(batch((NAME, "ann")))
     with pytest.raises(StateError, match="revision 1, not 0"):
@@ -81,14 +80,14 @@ def test_base_revision_conflict() -> None:
     assert state.snapshot.get(NAME) == "ann"
 
 
-def test_unknown_key() -> None:
+def test_an_unknown_key_is_an_error() -> None:
     state = store(TOTAL)
     with pytest.raises(StateError, match="'name' isn't registered"):
         state.commit(batch((TOTAL, 1), (NAME, "ann")))
     assert state.snapshot.get(TOTAL) == 0
 
 
-def test_a_refused_update_is_told_and_the_others_are_made() -> None:
+def test_a_rejected_update_is_reported_and_the_others_are_applied() -> None:
     state = store()
     committed = state.commit(batch((TOTAL, -1), (NAME, "ann")))
     assert [(each.change.key.name, each.reason) for each in committed.refused] == [
@@ -107,18 +106,18 @@ def test_the_same_key_may_be_registered_twice_and_another_of_its_name_may_not() 
 # --- scopes and persistence ----------------------------------------------------------------------
 
 
-def test_export_skips_non_persistent() -> None:
+def test_export_skips_keys_that_are_not_persistent() -> None:
     state = store()
     state.commit(batch((SCRATCH, "x"), (NAME, "ann"), (CART, ["tea"])))
     assert state.exported(StateScope.RUN) == {"name": "ann"}
     assert state.exported(StateScope.THREAD) == {"cart": ["tea"]}
 
 
-def test_a_value_that_nobody_set_is_not_exported() -> None:
+def test_an_unset_value_is_not_exported() -> None:
     assert store().exported(StateScope.RUN) == {}
 
 
-def test_what_is_exported_can_be_restored() -> None:
+def test_an_export_can_be_restored() -> None:
     first, second = store(), store()
     first.commit(batch((SEEN, "b"), (SEEN, "a"), (TOTAL, 4), (CART, ["tea"])))
     for scope in StateScope:
@@ -134,7 +133,7 @@ def test_unknown_keys_survive_a_round_trip() -> None:
     assert state.exported(StateScope.RUN) == {"total": 2, "newer": {"a": [1]}}
 
 
-def test_what_was_kept_for_a_key_is_read_once_the_key_is_known() -> None:
+def test_a_kept_value_is_decoded_once_its_key_is_registered() -> None:
     state = store(TOTAL)
     state.restore(StateScope.RUN, {"seen": ["a"]})
     state.register([SEEN])
@@ -142,14 +141,14 @@ def test_what_was_kept_for_a_key_is_read_once_the_key_is_known() -> None:
     assert state.exported(StateScope.RUN) == {"seen": ["a", "b"]}
 
 
-def test_restoring_one_scope_leaves_the_other_alone() -> None:
+def test_restoring_one_scope_does_not_change_the_other() -> None:
     state = store()
     state.commit(batch((CART, ["tea"]), (NAME, "ann")))
     state.restore(StateScope.RUN, {})
     assert (state.snapshot.get(NAME), state.snapshot.get(CART)) == ("", ["tea"])
 
 
-def test_what_can_not_be_read_is_an_error_and_changes_nothing() -> None:
+def test_an_undecodable_value_is_an_error_and_changes_nothing() -> None:
     state = store()
     state.commit(batch((NAME, "ann")))
     with pytest.raises(StateError, match="'seen' can't be read"):
@@ -177,19 +176,3 @@ def test_only_exclusive_keys_conflict(
     batches: list[ChangeBatch], conflict: MergeConflict | None
 ) -> None:
     assert conflict_between(batches) == conflict
-
-
-def test_merging_keeps_the_left_changes_first() -> None:
-    both = merge_batches(batch((TOTAL, 1), base=3), batch((TOTAL, 2), (NAME, "b")))
-    assert [change.update for change in both.changes] == [1, 2, "b"]
-    assert both.base_revision == 3
-
-
-def test_batches_of_different_revisions_do_not_merge() -> None:
-    with pytest.raises(StateError, match="different revisions"):
-        merge_batches(batch((TOTAL, 1), base=1), batch((TOTAL, 1), base=2))
-
-
-def test_batches_with_a_common_exclusive_key_do_not_merge() -> None:
-    with pytest.raises(StateError, match="'name'"):
-        merge_batches(batch((NAME, "a")), batch((NAME, "b")))

@@ -1,4 +1,4 @@
-"""Asking for a summary: what the model reads, which answers can be used, and what they cost."""
+"""Summaries: what the model reads, which answers are usable, and what they cost."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,9 +8,10 @@ import pytest
 from app.domain.errors import InferenceFailed
 from app.domain.runs.runs import Usage
 from app.domain.threads.messages import Message, MessageRange, Role
-from app.runtime.compaction.summarize import SummaryReply, summarize
+from app.runtime.compaction import summarize as summarizing
+from app.runtime.compaction.summarize import SummaryReply, SummaryRequest, summarize
 from app.runtime.history.compaction_plan import MIN_SAVED_TOKENS, CompactionPlan
-from app.runtime.ports import (
+from app.runtime.ports.models import (
     ModelChunk,
     ModelFinished,
     ModelRequest,
@@ -24,11 +25,12 @@ from tests.support.logs import call, message
 pytestmark = pytest.mark.anyio
 
 WORTH_IT = 10 * MIN_SAVED_TOKENS
-ENDED = ModelFinished(StopReason.END_TURN, TokenUsage(prompt_tokens=30, completion_tokens=4))
+TOKENS = TokenUsage(prompt_tokens=30, completion_tokens=4)
+ENDED = ModelFinished(StopReason.END_TURN, TOKENS)
 
 
 class Summarizer:
-    """A model that answers with these chunks, and keeps what it was asked."""
+    """A model that answers with these chunks, and records its requests."""
 
     name = "summarizer"
 
@@ -66,7 +68,8 @@ async def read_by_the_model(plan: CompactionPlan, longest: int = 100) -> ModelRe
 
 async def test_a_summary_is_the_whole_text_without_space_around_it() -> None:
     found = await answered(TextChunk("  It "), ReasoningChunk("hm"), TextChunk("is so.\n"), ENDED)
-    assert found == SummaryReply("It is so.", Usage(30, 4))
+    assert (found.text, found.usage) == ("It is so.", Usage(30, 4))
+    assert found.request == SummaryRequest("summarizer", TOKENS)
 
 
 async def test_a_summary_holds_only_characters_that_can_be_stored() -> None:
@@ -74,15 +77,16 @@ async def test_a_summary_holds_only_characters_that_can_be_stored() -> None:
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
-async def test_only_a_summary_that_ended_by_itself_is_whole(reason: StopReason) -> None:
+async def test_only_a_summary_with_a_natural_end_is_complete(reason: StopReason) -> None:
     found = await answered(TextChunk("So."), ModelFinished(reason, None))
     is_whole = reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE)
     assert found == SummaryReply("So." if is_whole else None, Usage())
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_an_empty_summary_is_none(text: str) -> None:
-    assert await answered(TextChunk(text), ENDED) == SummaryReply(None, Usage(30, 4))
+async def test_an_empty_summary_is_refused(text: str) -> None:
+    found = await answered(TextChunk(text), ENDED)
+    assert (found.text, found.usage) == (None, Usage(30, 4))
 
 
 @pytest.mark.parametrize("spare, is_used", [(0, True), (-1, False), (1, True)])
@@ -109,14 +113,14 @@ async def test_a_summary_costs_what_its_model_reports(
     assert found.usage == counted
 
 
-async def test_a_stream_without_an_end_is_a_failure_that_may_pass() -> None:
+async def test_a_stream_without_an_end_is_a_transient_failure() -> None:
     with pytest.raises(InferenceFailed, match="ended early") as failed:
         await answered(TextChunk("So."))
     assert failed.value.kind == "stream_interrupted"
     assert failed.value.retryable
 
 
-async def test_a_model_reads_who_said_what_and_which_calls_were_made() -> None:
+async def test_the_summary_prompt_names_roles_and_calls() -> None:
     request = await read_by_the_model(
         plan_of(
             message("u", Role.USER, "Pay 5."),
@@ -145,7 +149,9 @@ async def test_a_model_reads_who_said_what_and_which_calls_were_made() -> None:
         (100, "x" * 40 + "\n[60 characters are left out here]"),
     ],
 )
-async def test_a_long_message_is_cut_and_says_how_much_is_missing(length: int, shown: str) -> None:
+async def test_a_long_message_is_truncated_and_names_the_missing_length(
+    length: int, shown: str
+) -> None:
     plan = plan_of(message("u", Role.USER, "x" * length))
     [asked] = (await read_by_the_model(plan, longest=10)).messages
     assert asked.text == f"<conversation>\nuser:\n{shown}\n</conversation>"
@@ -159,6 +165,13 @@ async def test_a_long_message_is_cut_and_says_how_much_is_missing(length: int, s
         (MIN_SAVED_TOKENS + 9000, 1000),
     ],
 )
-async def test_a_model_is_asked_for_no_more_words_than_save_enough(tokens: int, words: int) -> None:
+async def test_the_requested_length_is_short_enough_to_save_tokens(tokens: int, words: int) -> None:
     request = await read_by_the_model(plan_of(message("u", Role.USER, "go"), tokens=tokens))
     assert request.system_prompt.endswith(f"no more than {words} words.")
+
+
+async def test_a_summary_without_end_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarizing, "MAX_SUMMARY_CHARACTERS", 6)
+    assert (await answered(TextChunk("abc"), TextChunk("def"), ENDED)).text == "abcdef"
+    endless = await answered(TextChunk("abc"), TextChunk("defg"), ENDED)
+    assert endless == SummaryReply(None, Usage())

@@ -1,4 +1,4 @@
-"""How a run ended: told once, in one shape, and read back as it was."""
+"""Terminations have one JSON form and survive a round trip."""
 
 import pytest
 
@@ -60,7 +60,7 @@ ENDINGS: list[tuple[Termination, dict[str, str], str, Outcome]] = [
 
 
 @pytest.mark.parametrize("ending, body, reason, word", ENDINGS)
-def test_an_ending_is_told_and_read_back_whole(
+def test_a_termination_survives_a_round_trip(
     ending: Termination, body: dict[str, str], reason: str, word: Outcome
 ) -> None:
     assert termination_to_json(ending) == body
@@ -69,5 +69,5 @@ def test_an_ending_is_told_and_read_back_whole(
     assert outcome(ending) is word
 
 
-def test_an_ending_of_an_unknown_kind_is_read_as_an_error() -> None:
+def test_a_termination_of_an_unknown_kind_is_read_as_an_error() -> None:
     assert termination_from_json({"type": "new", "detail": "?"}) == Failed("error", "?")

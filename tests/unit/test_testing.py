@@ -49,6 +49,14 @@ async def settled(invoice: str, ctx: ToolContext) -> str:
     """Wait for a payment."""
     return f"paid {await ctx.wait_for('payment', invoice, schema={'type': 'integer'})}"
 
+@tool(effect="idempotent", retries=1)
+async def receipt(media_type: str, ctx: ToolContext) -> str:
+    """Save a receipt."""
+    for name in ("receipt.pdf", "receipt.pdf", "copy.pdf"):
+        file_id = await ctx.save_file(name, b"%PDF-1.4 paid", media_type=media_type)
+    file = await ctx.open_file(file_id)
+    return f"{file.name}: {(await file.read()).decode()}"
+
 def build(agent, config):
     async def count(view):
         refunded = view.call.name == "refund"
@@ -80,7 +88,7 @@ modules = ["shop_tools"]
 
 [agents.support]
 model = "gpt"
-tools = ["find_order", "refund", "ask", "settled"]
+tools = ["find_order", "refund", "ask", "settled", "receipt"]
 approval = ["refund"]
 handoffs = ["billing"]
 delegates = ["billing"]
@@ -127,6 +135,28 @@ def shop(agents_file: Path) -> Shop:
 
 
 REFUND = call("refund", number="7", amount=80)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+async def test_files_that_a_tool_saves_are_artifacts_of_the_run(shop: Shop) -> None:
+    async with shop(call("receipt", media_type="application/pdf"), say("Done.")) as run:
+        assert run.calls[0].result == "copy.pdf: %PDF-1.4 paid"
+        assert [(one.name, one.media_type, one.data) for one in run.artifacts] == [
+            ("receipt.pdf", "application/pdf", b"%PDF-1.4 paid"),
+            ("copy.pdf", "application/pdf", b"%PDF-1.4 paid"),
+        ]
+        saved = [one for one in run.events if one["event_type"] == "artifact_saved"]
+        assert [one["file_id"] for one in saved] == [one.id for one in run.artifacts]
+        await run.send("again", script=[say("No.")])
+        assert run.artifacts == ()
+
+
+async def test_a_file_of_another_type_than_declared_fails_the_call(shop: Shop) -> None:
+    async with shop(call("receipt", media_type="image/png"), say("Sorry.")) as run:
+        assert "media_type_mismatch" in (run.calls[0].result or "")
+        assert run.artifacts == ()
 
 
 # --- approvals ------------------------------------------------------------------------------------
@@ -232,7 +262,7 @@ async def test_a_paused_run_is_resumed(shop: Shop) -> None:
         assert run.response == "Found."
 
 
-async def test_the_next_run_of_the_thread_reads_what_was_said(shop: Shop) -> None:
+async def test_the_next_run_of_the_thread_reads_the_earlier_messages(shop: Shop) -> None:
     async with shop(say("Hello.")) as run:
         await run.send("And now?", script=[say("Nothing.")])
         assert run.response == "Nothing."
@@ -244,13 +274,13 @@ async def test_the_next_run_of_the_thread_reads_what_was_said(shop: Shop) -> Non
 # --- mistakes of the test -------------------------------------------------------------------------
 
 
-async def test_a_script_that_is_too_short_says_so(shop: Shop) -> None:
+async def test_a_script_that_is_too_short_is_an_error(shop: Shop) -> None:
     with pytest.raises(ScriptEnded, match="after all 1 turns"):
         async with shop(call("find_order", number="7")):
             pass
 
 
-async def test_a_script_that_is_too_long_says_so(shop: Shop) -> None:
+async def test_a_script_that_is_too_long_is_an_error(shop: Shop) -> None:
     with pytest.raises(AssertionError, match="all but 1 turns of the script; it is done now"):
         async with shop(say("Hello."), say("Never said.")):
             pass
@@ -260,7 +290,7 @@ async def test_a_script_that_is_too_long_says_so(shop: Shop) -> None:
     ("agent", "problem"),
     [(None, "say which one"), ("suport", "there is no agent 'suport'")],
 )
-async def test_an_agent_that_is_not_there_is_named(
+async def test_an_unknown_agent_is_named(
     agents_file: Path, agent: str | None, problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -268,7 +298,7 @@ async def test_an_agent_that_is_not_there_is_named(
             pass
 
 
-async def test_an_agent_that_lives_elsewhere_is_refused(shop: Shop) -> None:
+async def test_a_remote_agent_is_refused(shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="can't be executed in memory: .* an endpoint"):
         async with shop(agent="far"):
             pass
@@ -292,3 +322,43 @@ async def test_the_test_in_the_guide_passes(
     names: dict[str, Any] = {}
     exec(written, names)
     await names["test_a_refund_waits_for_approval"]()
+
+
+SHOP_WITH_RESOURCES = """
+from holdfast import Deps, ToolContext, startup, tool
+
+@startup
+async def open_shop(deps: Deps):
+    deps.shop = "the real shop"
+    yield
+    print("shop closed")
+
+@tool
+async def look(ctx: ToolContext) -> str:
+    return f"{ctx.deps.shop} {ctx.run.metadata} {ctx.run.context} {ctx.run.started_by}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("deps", "shop"), [(None, "the real shop"), ({"shop": "a fake"}, "a fake")]
+)
+async def test_a_test_gives_metadata_a_context_and_resources_of_its_own(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    deps: dict[str, object] | None,
+    shop: str,
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP_WITH_RESOURCES)
+    file = tmp_path / "agents.toml"
+    file.write_text(
+        '[models.m]\nprovider = "scripted"\n[tools]\nmodules = ["shop"]\n'
+        '[agents.clerk]\nmodel = "m"\ntools = ["look"]\n'
+    )
+    script: list[Turn] = [call("look"), say("Done.")]
+    async with run_agent(
+        file, script=script, metadata={"order": 3}, context={"customer": 7}, deps=deps
+    ) as run:
+        [made] = run.calls
+        assert made.result == f"{shop} {{'order': 3}} {{'customer': 7}} tester"
+        assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == ("shop closed\n" if deps is None else "")

@@ -1,4 +1,4 @@
-"""Terms of a ticket: which people break its approver rule, and what is kept of it."""
+"""Terms of a ticket: which principals its approver rule refuses, and how it is stored."""
 
 import pytest
 
@@ -29,7 +29,7 @@ from app.domain.tickets.terms import (
         (ApproverRule(scope="pay", not_starter=True), ("pay",), False, False, None),
     ],
 )
-def test_a_rule_names_what_somebody_lacks(
+def test_a_rule_names_what_a_principal_lacks(
     rule: ApproverRule,
     scopes: tuple[str, ...],
     is_admin: bool,
@@ -61,12 +61,12 @@ def test_a_rule_can_be_read_back(rule: ApproverRule, body: dict[str, object]) ->
     assert approvers_from_json(body) == rule
 
 
-def test_one_person_may_answer_unless_the_terms_say_otherwise() -> None:
+def test_one_approval_is_enough_by_default() -> None:
     assert ApproverRule() == ApproverRule(scope=None, not_starter=False, quorum=1)
     assert TicketTerms() == TicketTerms(expires_in=None, on_expiry=OnExpiry.REJECT, approvers=None)
 
 
-def test_the_policy_of_a_request_is_what_its_start_asked_for() -> None:
+def test_the_policy_of_a_request_is_that_of_its_start() -> None:
     assert policy_of_request({"ticket_policy": {"expires_in": 5}}) == {"expires_in": 5}
     assert policy_of_request({"ticket_policy": None}) == {}
     assert policy_of_request({}) == {}

@@ -1,23 +1,23 @@
-"""Tickets: which still hold up their run, when the run can go on, and what is shown of them."""
+"""Tickets: which keep their run waiting, when the run can continue, and how they are shown."""
 
 from datetime import timedelta
 
 import pytest
 
 from app.domain.ids import CallId
+from app.domain.tickets.decisions import Action
+from app.domain.tickets.opening import allowed_actions, free_name, ticket_as_opened, ticket_name
 from app.domain.tickets.terms import ApproverRule, OnExpiry, TicketTerms
+from app.domain.tickets.ticket_json import ticket_to_json
 from app.domain.tickets.tickets import (
+    APPROVE_ACTION,
+    ASK_ACTION,
     Ticket,
     TicketKind,
     TicketStatus,
     can_resume,
-    free_name,
-    suspension_to_json,
-    ticket_as_opened,
-    ticket_name,
-    ticket_to_json,
 )
-from app.domain.tools.tool_calls import SuspensionRequest
+from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
 from tests.support.records import AT, a_ticket
 
 OPEN = a_ticket()
@@ -36,8 +36,14 @@ def test_a_ticket_is_unsettled_until_its_answer_is_applied(status: TicketStatus)
         assert not a_ticket(status=status, applied_at=AT).is_unsettled
 
 
+def test_only_a_ticket_that_expires_says_what_happens_then() -> None:
+    terms = TicketTerms(on_expiry=OnExpiry.CANCEL_RUN)
+    assert a_ticket(terms=terms, expires_at=AT).on_expiry is OnExpiry.CANCEL_RUN
+    assert a_ticket(terms=terms).on_expiry is None
+
+
 @pytest.mark.parametrize(
-    "tickets, goes_on",
+    "tickets, continues",
     [
         ([], False),
         ([OPEN], False),
@@ -54,10 +60,25 @@ def test_a_ticket_is_unsettled_until_its_answer_is_applied(status: TicketStatus)
         ([RAISED, OPEN], True),
     ],
 )
-def test_a_run_goes_on_with_an_answer_and_no_open_question_about_a_limit(
-    tickets: list[Ticket], goes_on: bool
+def test_a_run_can_continue_with_a_decision_and_no_open_limit_ticket(
+    tickets: list[Ticket], continues: bool
 ) -> None:
-    assert can_resume(tickets) is goes_on
+    assert can_resume(tickets) is continues
+
+
+@pytest.mark.parametrize(
+    "kind, reason, answers",
+    [
+        (TicketKind.APPROVAL, APPROVE_ACTION, {Action.APPROVE, Action.EDIT}),
+        (TicketKind.INPUT, ASK_ACTION, {Action.RESPOND}),
+        (TicketKind.INPUT, "other", {Action.APPROVE, Action.EDIT, Action.RESPOND}),
+    ],
+)
+def test_a_question_of_a_tool_is_approved_or_answered(
+    kind: TicketKind, reason: str, answers: set[Action]
+) -> None:
+    allowed = allowed_actions(kind, ResumeMode.PASS_DECISION_TO_TOOL, reason)
+    assert allowed == {*answers, Action.REJECT, Action.CANCEL}
 
 
 def test_a_name_that_is_taken_gets_a_number() -> None:
@@ -78,33 +99,20 @@ def test_a_name_that_is_taken_gets_a_number() -> None:
         ("mine:c1", ("mine:c1",), "mine:c1:2"),
     ],
 )
-def test_a_ticket_is_named_by_who_asks_else_by_its_call(
+def test_a_ticket_takes_the_given_name_else_the_id_of_its_call(
     asked: str | None, taken: tuple[str, ...], name: str
 ) -> None:
     suspension = SuspensionRequest("May I?", suspension_id=asked)
     assert ticket_name(suspension, CallId("c1"), taken) == name
 
 
-def test_the_result_of_a_call_shows_its_question() -> None:
-    schema = {"type": "string"}
-    assert suspension_to_json(a_ticket(reason="ask", response_schema=schema)) == {
-        "suspension": {
-            "id": "c1",
-            "action": "ask",
-            "message": "Pay 5?",
-            "parameters": {"amount": 5},
-            "response_schema": schema,
-        },
-        "pending": {"id": "c1", "name": "pay", "arguments": {"amount": 5}},
-        "resume_mode": "replay_tool_call",
-    }
-    assert set(suspension_to_json(OPEN)["suspension"]) == {"id", "message", "parameters"}
-
-
-def test_what_a_ticket_doesnt_have_is_left_out() -> None:
+def test_unset_fields_of_a_ticket_are_left_out() -> None:
     assert set(ticket_to_json(OPEN)) == {
         "id",
-        "ticket_id",
+        "name",
+        "run_id",
+        "thread_id",
+        "agent_id",
         "kind",
         "tool_call_id",
         "tool_name",
@@ -136,13 +144,13 @@ def test_what_a_ticket_doesnt_have_is_left_out() -> None:
         (a_ticket(terms=TicketTerms(approvers=ApproverRule())), {"approvers": {}}),
     ],
 )
-def test_terms_are_shown_as_far_as_they_are_set(ticket: Ticket, shown: dict[str, object]) -> None:
+def test_only_set_terms_are_shown(ticket: Ticket, shown: dict[str, object]) -> None:
     body = ticket_to_json(ticket)
     terms = {"approvers", "expires_at", "expires_in", "on_expiry"}
     assert {key: value for key, value in body.items() if key in terms} == shown
 
 
-def test_a_question_can_be_shown_as_it_was_asked() -> None:
+def test_a_decided_ticket_can_be_shown_as_it_was_opened() -> None:
     answered = a_ticket(
         status=TicketStatus.DECIDED, updated_at=AT + timedelta(seconds=1), applied_at=AT
     )

@@ -1,4 +1,4 @@
-"""Estimates of tokens: four characters each, with a price for messages and for what isn't text."""
+"""Estimates of tokens: four characters each, with fixed prices for messages and media."""
 
 from dataclasses import replace
 
@@ -56,14 +56,14 @@ def test_a_result_is_shortened_when_it_is_long() -> None:
     left_out = limit + 1 - MAX_CHARACTERS
     note = f"\n[{left_out} of {limit + 1} characters are left out here]"
     assert cut == "x" * MAX_CHARACTERS + note
-    told = message("m", Role.USER, "x" * (limit + 1))
-    assert truncated(told) is told
+    prompt = message("m", Role.USER, "x" * (limit + 1))
+    assert truncated(prompt) is prompt
 
 
 def test_of_many_lines_the_first_are_kept() -> None:
     lines = "x\n" * 10_000
-    kept = "x\n" * MAX_LINES
-    assert truncated(result(lines)).text.startswith(f"{kept}\n[{20_000 - len(kept)} of 20000 ")
+    shown = "x\n" * MAX_LINES
+    assert truncated(result(lines)).text.startswith(f"{shown}\n[{20_000 - len(shown)} of 20000 ")
 
 
 def test_media_of_a_long_result_stays() -> None:

@@ -1,4 +1,4 @@
-"""Results and states of calls: what models, clients and rows get of them."""
+"""Results and states of calls, as models, clients and rows get them."""
 
 from typing import Any
 
@@ -6,13 +6,12 @@ import pytest
 
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
-from app.domain.threads.messages import Role, ToolCall
+from app.domain.threads.messages import Role, ToolCall, message_to_json
 from app.domain.tools.tool_calls import (
     CallState,
     CallStatus,
     Effect,
     ResultStatus,
-    SuspensionRequest,
     ToolDescriptor,
     ToolResult,
     UnreportedOutcome,
@@ -37,43 +36,42 @@ OK = ToolResult.success("pay", {"paid": 5})
 )
 def test_a_model_reads_the_message_else_the_data(result: ToolResult, text: str) -> None:
     assert result.text == text
-    message = result.as_message(MessageId("m"), CallId("c1"), {"a": 1})
+    message = result.as_message(MessageId("m"), CallId("c1"), CallStatus.FAILED, {"a": 1})
     assert (message.text, message.role, message.tool_call_id) == (text, Role.TOOL, "c1")
-    assert message.ran_with == {"a": 1}
+    assert message.edited_arguments == {"a": 1}
 
 
 @pytest.mark.parametrize(
-    "result, payload",
+    "result, more",
     [
-        (OK, {"paid": 5}),
+        (OK, {"data": {"paid": 5}}),
         (OK.with_metadata(a=1), {"data": {"paid": 5}, "metadata": {"a": 1}}),
-        (ToolResult.error("pay", "no"), {"error": "no"}),
-        (ToolResult.error("pay", "no").with_metadata(a=1), {"error": "no", "metadata": {"a": 1}}),
-        (ToolResult("pay", ResultStatus.ERROR, "data"), "data"),
+        (ToolResult.success("pay", "paid"), {}),
+        (ToolResult.success("pay", "paid", "Done."), {"data": "paid"}),
+        (ToolResult.success("pay", 0), {"data": 0}),
+        (ToolResult.success("pay", None), {}),
+        (ToolResult.error("pay", "no").with_metadata(a=1), {"metadata": {"a": 1}}),
         (
-            ToolResult("pay", ResultStatus.ERROR, 1, metadata={"a": 1}),
-            {"data": 1, "metadata": {"a": 1}},
+            ToolResult.error_with_code("pay", "empty", "no money"),
+            {"data": {"error": {"code": "empty", "message": "no money"}}},
         ),
-        (ToolResult.suspended("pay", SuspensionRequest("May I?")), None),
     ],
 )
-def test_a_client_is_shown_what_a_resumed_call_came_to(result: ToolResult, payload: Json) -> None:
-    assert result.resumed_payload() == payload
+def test_events_and_the_log_show_a_result_in_the_same_shape(
+    result: ToolResult, more: dict[str, Json]
+) -> None:
+    shown = {"status": "done", "outcome": "succeeded", "text": result.text, **more}
+    assert result.to_json(CallStatus.SUCCEEDED) == shown
+    message = result.as_message(MessageId("m"), CallId("c1"), CallStatus.SUCCEEDED)
+    assert message_to_json(message)["result"] == shown
 
 
-def test_metadata_adds_up_and_is_shown_only_when_there_is_some() -> None:
+def test_metadata_adds_up() -> None:
     both = OK.with_metadata(a=1).with_metadata(b=2, a=3)
     assert both.metadata == {"a": 3, "b": 2}
-    assert both.to_json()["metadata"] == {"a": 3, "b": 2}
-    assert OK.to_json() == {
-        "tool_name": "pay",
-        "status": "success",
-        "data": {"paid": 5},
-        "message": None,
-    }
 
 
-def test_an_error_may_be_retried_unless_it_says_otherwise() -> None:
+def test_an_error_is_retryable_by_default() -> None:
     assert ToolResult.error("pay", "no").may_be_retried
     assert ToolResult.error_with_code("pay", "x", "no").may_be_retried
     assert not ToolResult.error("pay", "no", may_be_retried=False).may_be_retried
@@ -92,7 +90,7 @@ def test_an_error_may_be_retried_unless_it_says_otherwise() -> None:
         ("error", ResultStatus.SUCCESS),
     ],
 )
-def test_a_response_is_an_error_when_it_says_only_that(
+def test_a_response_with_only_an_error_is_an_error_result(
     response: Json, status: ResultStatus
 ) -> None:
     result = result_of_response("pay", response)
@@ -103,19 +101,19 @@ def test_a_response_is_an_error_when_it_says_only_that(
         assert result.data == response
 
 
-def test_a_tool_is_unsafe_tried_once_and_run_here_unless_it_says_otherwise() -> None:
+def test_a_tool_is_unsafe_without_retries_and_local_by_default() -> None:
     descriptor = ToolDescriptor(name="pay", description="", parameters={})
     assert (descriptor.effect, descriptor.retries) == (Effect.UNSAFE, 0)
     assert not descriptor.is_frontend
 
 
 @pytest.mark.parametrize("effect", list(Effect))
-def test_only_an_unsafe_call_may_not_be_run_again(effect: Effect) -> None:
+def test_only_an_unsafe_call_may_not_be_rerun(effect: Effect) -> None:
     assert effect.may_be_rerun is (effect is not Effect.UNSAFE)
 
 
 def a_state(**more: Any) -> CallState:
-    kept: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "call": ToolCall(CallId("c1"), "pay", {"amount": 5}),
         "step_index": 0,
         "position": 0,
@@ -124,16 +122,16 @@ def a_state(**more: Any) -> CallState:
         "idempotency_key": idempotency_key(RunId("run"), 0, CallId("c1")),
         **more,
     }
-    return CallState(**kept)
+    return CallState(**fields)
 
 
 @pytest.mark.parametrize(
-    "run_with, effective", [(None, {"amount": 5}), ({}, {}), ({"amount": 1}, {"amount": 1})]
+    "edited_arguments, effective", [(None, {"amount": 5}), ({}, {}), ({"amount": 1}, {"amount": 1})]
 )
-def test_an_edit_takes_the_place_of_the_models_arguments(
-    run_with: JsonObject | None, effective: JsonObject
+def test_an_edit_replaces_the_arguments_of_the_model(
+    edited_arguments: JsonObject | None, effective: JsonObject
 ) -> None:
-    assert a_state(run_with=run_with).effective_arguments == effective
+    assert a_state(edited_arguments=edited_arguments).effective_arguments == effective
 
 
 def test_a_call_is_answered_when_it_is_over_and_its_result_is_in_the_log() -> None:

@@ -1,4 +1,4 @@
-"""Calls that fail are tried again as often as their tool allows, under the same key."""
+"""Failed calls are retried as often as their tool allows, under the same key."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import pytest
 from app.domain.ids import CallId, RunId
 from app.domain.runs.runs import Done, Lineage
 from app.domain.runs.terminations import NaturalEnd
-from app.domain.tools.tool_calls import Effect, ResultStatus, ToolDescriptor, ToolResult
+from app.domain.tools.tool_calls import CallStatus, Effect, ToolDescriptor, ToolResult
 from app.llm.scripted.model import Call, turn
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 from app.runtime.tool_calls import execute
 from tests.support.plain_runs import PlainRun
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Failing:
-    """A tool that fails so often, and keeps what it was given."""
+    """A tool that fails `failures` times, and records its contexts."""
 
     def __init__(
         self, failures: int, *, retries: int, effect: Any, may_be_retried: bool = True
@@ -43,7 +43,7 @@ class Failing:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between tries, which take no time here."""
+    """Records the pauses between tries, which take no time here."""
     made: list[float] = []
 
     async def at_once(seconds: float) -> None:
@@ -53,35 +53,35 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-async def status_of(tool: Failing, arguments: Any = None, **of_record: Any) -> ResultStatus:
+async def status_of(tool: Failing, arguments: Any = None, **of_record: Any) -> CallStatus:
     call = Call(tool="failing", arguments=arguments, id=CallId("c1"))
     run = PlainRun(turn(call), turn("Done."), tools=[tool])
     await run.start(**of_record)
     assert isinstance(run.rows.record.state, Done)
     assert run.rows.record.state.termination == NaturalEnd()
     [done] = run.events("tool_call_done")
-    return ResultStatus(done["result"]["status"])
+    return CallStatus(done["result"]["outcome"])
 
 
 @pytest.mark.parametrize(
     "failures, retries, tries, status",
     [
-        (0, 3, 1, ResultStatus.SUCCESS),
-        (1, 0, 1, ResultStatus.ERROR),
-        (1, 1, 2, ResultStatus.SUCCESS),
-        (2, 1, 2, ResultStatus.ERROR),
-        (2, 2, 3, ResultStatus.SUCCESS),
-        (9, 3, 4, ResultStatus.ERROR),
+        (0, 3, 1, CallStatus.SUCCEEDED),
+        (1, 0, 1, CallStatus.FAILED),
+        (1, 1, 2, CallStatus.SUCCEEDED),
+        (2, 1, 2, CallStatus.FAILED),
+        (2, 2, 3, CallStatus.SUCCEEDED),
+        (9, 3, 4, CallStatus.FAILED),
     ],
 )
 @pytest.mark.parametrize("effect", [Effect.READ, Effect.IDEMPOTENT])
-async def test_a_call_is_tried_again_as_often_as_its_tool_allows(
+async def test_a_call_is_retried_as_often_as_its_tool_allows(
     pauses: list[float],
     effect: Effect,
     failures: int,
     retries: int,
     tries: int,
-    status: ResultStatus,
+    status: CallStatus,
 ) -> None:
     tool = Failing(failures, retries=retries, effect=effect)
     assert await status_of(tool) is status
@@ -97,14 +97,14 @@ async def test_pauses_between_tries_double_up_to_the_longest(pauses: list[float]
     assert pauses[-1] == longest
 
 
-async def test_an_unsafe_call_and_one_that_cant_do_better_are_tried_once(
+async def test_unsafe_calls_and_permanent_errors_are_not_retried(
     pauses: list[float],
 ) -> None:
     for tool in (
         Failing(9, retries=3, effect=Effect.UNSAFE),
         Failing(9, retries=3, effect=Effect.READ, may_be_retried=False),
     ):
-        assert await status_of(tool) is ResultStatus.ERROR
+        assert await status_of(tool) is CallStatus.FAILED
         assert len(tool.contexts) == 1
     assert pauses == []
 
@@ -116,7 +116,7 @@ async def test_a_tool_knows_its_run_its_call_and_its_parents() -> None:
     assert tool.arguments == [{"a": 1}]
     assert (context.call_id, context.tool_name) == ("c1", "failing")
     assert context.idempotency_key.endswith(":0:c1")
-    assert (context.parent_run_id, context.parent_call_id) == (None, None)
+    assert (context.run.parent_run_id, context.run.parent_call_id) == (None, None)
     assert (context.resume_input, context.suspension_id, context.suspension_reason) == (
         None,
         None,
@@ -126,5 +126,5 @@ async def test_a_tool_knows_its_run_its_call_and_its_parents() -> None:
     lineage = Lineage(RunId("root"), parent_run_id=RunId("parent"), parent_call_id="p1", depth=1)
     await status_of(tool, lineage=lineage)
     [context] = tool.contexts
-    assert (context.parent_run_id, context.parent_call_id) == ("parent", "p1")
+    assert (context.run.parent_run_id, context.run.parent_call_id) == ("parent", "p1")
     assert tool.arguments == [{}]

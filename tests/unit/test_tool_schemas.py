@@ -1,4 +1,4 @@
-"""Validators: what they accept, what they say, and that they fetch nothing."""
+"""Validators: what they accept, their messages, and that they never use the network."""
 
 import socket
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
-from app.tools.result_limits import MAX_COMPLAINT_CHARACTERS
+from app.tools.result_limits import MAX_PROBLEM_CHARACTERS
 from app.tools.schemas.validate import build_validator
 
 JSON_VALUES = st.recursive(
@@ -55,7 +55,7 @@ def test_a_value_that_fits_has_no_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "sentence"),
     [
         ({}, '"items" is a required property'),
         ({"items": [{"name": 1}]}, 'items[0].name: the value is not of type "string"'),
@@ -70,8 +70,8 @@ def test_a_value_that_fits_has_no_problem() -> None:
         (None, 'the value is not of type "object"'),
     ],
 )
-def test_a_problem_names_the_place_and_what_is_wrong(value: Json, said: str) -> None:
-    assert build_validator(ORDER).problem(value) == said
+def test_a_problem_names_the_place_and_what_is_wrong(value: Json, sentence: str) -> None:
+    assert build_validator(ORDER).problem(value) == sentence
 
 
 def test_several_problems_are_named_together() -> None:
@@ -81,7 +81,7 @@ def test_several_problems_are_named_together() -> None:
     assert "color: " in problem
 
 
-def test_a_branch_of_a_union_says_where_it_failed() -> None:
+def test_an_error_in_a_union_names_the_failing_branch() -> None:
     validator = build_validator(
         {"properties": {"a": {"anyOf": [{"properties": {"b": {"type": "null"}}}]}}}
     )
@@ -95,14 +95,14 @@ def test_a_branch_of_a_union_says_where_it_failed() -> None:
 def test_a_problem_is_short_and_never_echoes_the_value(value: Json) -> None:
     problem = build_validator(ORDER).problem(value)
     assert problem is not None
-    assert len(problem) <= MAX_COMPLAINT_CHARACTERS
+    assert len(problem) <= MAX_PROBLEM_CHARACTERS
     assert "secret" not in problem
 
 
 @given(JSON_VALUES)
-def test_any_value_gets_an_answer(value: Any) -> None:
+def test_any_value_is_validated_without_an_exception(value: Any) -> None:
     problem = build_validator(ORDER).problem(value)
-    assert problem is None or 0 < len(problem) <= MAX_COMPLAINT_CHARACTERS
+    assert problem is None or 0 < len(problem) <= MAX_PROBLEM_CHARACTERS
 
 
 def test_nesting_that_would_overflow_the_stack_is_a_problem() -> None:
@@ -113,7 +113,7 @@ def test_nesting_that_would_overflow_the_stack_is_a_problem() -> None:
     assert build_validator(tree).problem(value) == "nested deeper than 100 levels"
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
+def test_the_search_in_a_recursive_schema_ends() -> None:
     assert build_validator({"$ref": "#"}).problem({"a": 1}) is None
 
 
@@ -148,14 +148,14 @@ def test_a_reference_out_of_the_schema_is_refused_without_network(
         {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {}}},
     ],
 )
-def test_what_only_looks_like_a_reference_is_none(schema: JsonObject) -> None:
+def test_a_property_named_ref_is_no_reference(schema: JsonObject) -> None:
     build_validator(schema)
 
 
 @pytest.mark.parametrize(
     "schema", [{"type": "objekt"}, {"properties": {"a": {"minimum": "3"}}}, {"pattern": "("}]
 )
-def test_a_schema_that_is_none_is_a_configuration_error(schema: JsonObject) -> None:
+def test_an_invalid_schema_is_a_configuration_error(schema: JsonObject) -> None:
     with pytest.raises(ConfigurationError, match="isn't valid"):
         build_validator(schema)
 

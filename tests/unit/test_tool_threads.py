@@ -1,4 +1,4 @@
-"""Threads for plain functions: bounded, off the loop, and nobody waits for a lost one."""
+"""Threads for plain functions: their number is bounded, and abandoned ones block no caller."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ async def test_a_call_runs_in_another_thread_with_the_callers_context() -> None:
     assert seen[1] == "from the caller"
 
 
-async def test_what_a_call_raises_reaches_its_caller() -> None:
+async def test_an_exception_of_a_call_reaches_its_caller() -> None:
     def fails() -> None:
         raise LookupError("gone")
 
@@ -65,7 +65,7 @@ async def test_an_idle_thread_is_used_again() -> None:
     assert all(thread.daemon for thread in seen)
 
 
-async def test_a_call_that_nobody_waits_for_any_more_never_starts() -> None:
+async def test_a_cancelled_call_never_starts() -> None:
     threads = ToolThreads(limit=1)
     release, ran = threading.Event(), []
 
@@ -94,7 +94,7 @@ async def test_the_outcome_of_an_abandoned_call_is_dropped() -> None:
     def fails_late() -> None:
         started.set()
         assert release.wait(5)
-        raise LookupError("nobody hears this")
+        raise LookupError("never raised to a caller")
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(threads.run(fails_late))

@@ -1,4 +1,4 @@
-"""What a waiting run shows of itself: its reason, and its tickets with the calls they are about."""
+"""A waiting run shows its reason, and its tickets with their calls."""
 
 from datetime import UTC, datetime
 
@@ -9,21 +9,15 @@ from app.domain.json_values import JsonObject
 from app.domain.runs.runs import WaitingReason, waiting_reason
 from app.domain.threads.messages import ToolCall
 from app.domain.tickets.decisions import Action
-from app.domain.tickets.tickets import (
-    Ticket,
-    TicketKind,
-    allowed_actions,
-    arguments_digest,
-    ticket_for,
-    ticket_name,
-    waiting_to_json,
-)
+from app.domain.tickets.opening import allowed_actions, arguments_digest, ticket_for, ticket_name
+from app.domain.tickets.ticket_json import waiting_to_json
+from app.domain.tickets.tickets import Ticket, TicketKind
 from app.domain.tools.tool_calls import CallState, CallStatus, Effect, ResumeMode, SuspensionRequest
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def suspended_call(id: str = "call-1", run_with: JsonObject | None = None) -> CallState:
+def suspended_call(id: str = "call-1", edited_arguments: JsonObject | None = None) -> CallState:
     return CallState(
         call=ToolCall(CallId(id), "transfer", {"amount": 5}),
         step_index=2,
@@ -31,7 +25,7 @@ def suspended_call(id: str = "call-1", run_with: JsonObject | None = None) -> Ca
         status=CallStatus.SUSPENDED,
         effect=Effect.UNSAFE,
         idempotency_key=f"run-1:2:{id}",
-        run_with=run_with,
+        edited_arguments=edited_arguments,
     )
 
 
@@ -61,16 +55,17 @@ def asking(suspension_id: str | None, action: str = "approval") -> SuspensionReq
 def test_waiting_state_persists_suspended_tool_tickets() -> None:
     ticket = ticket_of(suspended_call(), asking("ticket-1"))
 
-    shown = waiting_to_json(waiting_reason("suspended"), "suspended", [ticket], "dispatch-1")
+    shown = waiting_to_json(waiting_reason("suspended"), [ticket], "dispatch-1")
 
     assert shown == {
         "reason": "tool_permission",
-        "message": "suspended",
-        "ticket_ids": ["ticket-1"],
         "tickets": [
             {
                 "id": "key of call-1",
-                "ticket_id": "ticket-1",
+                "name": "ticket-1",
+                "run_id": "run-1",
+                "thread_id": "thread-1",
+                "agent_id": "clerk",
                 "kind": "approval",
                 "tool_call_id": "call-1",
                 "tool_name": "transfer",
@@ -92,14 +87,14 @@ def test_waiting_ticket_falls_back_to_tool_call_id_without_suspension_id(
     suspension_id: str | None,
 ) -> None:
     ticket = ticket_of(suspended_call("call-7"), asking(suspension_id))
-    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, "suspended", [ticket], "dispatch-1")
-    assert shown["ticket_ids"] == ["call-7"]
+    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, [ticket], "dispatch-1")
+    assert shown["tickets"][0]["name"] == "call-7"
     assert shown["tickets"][0]["tool_call_id"] == "call-7"
 
 
 def test_a_name_that_an_open_ticket_has_is_made_unique_by_the_call() -> None:
-    assert ticket_name(asking("ask"), CallId("call-2"), taken={"ask"}) == "ask:call-2"
-    assert ticket_name(asking("ask"), CallId("call-2"), taken={"other"}) == "ask"
+    assert ticket_name(asking("ask"), CallId("call-2"), used_names={"ask"}) == "ask:call-2"
+    assert ticket_name(asking("ask"), CallId("call-2"), used_names={"other"}) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -114,26 +109,24 @@ def test_a_name_that_an_open_ticket_has_is_made_unique_by_the_call() -> None:
 def test_a_call_that_asks_again_gets_a_name_that_was_never_used(
     named: str | None, taken: set[str], name: str
 ) -> None:
-    assert ticket_name(asking(named), CallId("c1"), taken=taken) == name
+    assert ticket_name(asking(named), CallId("c1"), used_names=taken) == name
 
 
 def test_tickets_are_listed_by_call_and_then_by_name() -> None:
     b = ticket_of(suspended_call("call-b"), asking("1"))
     a_late = ticket_of(suspended_call("call-a"), asking("z"))
     a_early = ticket_of(suspended_call("call-a"), asking("y"))
-    shown = waiting_to_json(
-        WaitingReason.TOOL_PERMISSION, "suspended", [b, a_late, a_early], "dispatch-1"
-    )
-    assert shown["ticket_ids"] == ["y", "z", "1"]
+    shown = waiting_to_json(WaitingReason.TOOL_PERMISSION, [b, a_late, a_early], "dispatch-1")
+    assert [each["name"] for each in shown["tickets"]] == ["y", "z", "1"]
 
 
-def test_a_ticket_asks_about_the_arguments_that_would_run() -> None:
-    ticket = ticket_of(suspended_call(run_with={"amount": 1}), asking("ticket-1"))
+def test_a_ticket_shows_the_effective_arguments() -> None:
+    ticket = ticket_of(suspended_call(edited_arguments={"amount": 1}), asking("ticket-1"))
     assert ticket.arguments == {"amount": 1}
     assert ticket.args_digest == arguments_digest("transfer", {"amount": 1})
 
 
-def test_the_digest_names_tool_and_arguments_whatever_the_order_of_keys() -> None:
+def test_the_digest_covers_tool_and_arguments_in_any_order_of_keys() -> None:
     assert arguments_digest("t", {"a": 1, "b": 2}) == arguments_digest("t", {"b": 2, "a": 1})
     assert arguments_digest("t", {"a": 1}) != arguments_digest("u", {"a": 1})
     assert arguments_digest("t", {"a": 1}) != arguments_digest("t", {"a": 2})
@@ -143,7 +136,7 @@ def test_a_blank_reason_is_no_reason() -> None:
     assert ticket_of(suspended_call(), asking("t", action="  ")).reason is None
 
 
-def test_what_may_be_answered_depends_on_how_the_answer_is_used() -> None:
+def test_the_allowed_actions_depend_on_the_resume_mode() -> None:
     as_result = allowed_actions(TicketKind.APPROVAL, ResumeMode.USE_DECISION_AS_TOOL_RESULT)
     replay = allowed_actions(TicketKind.APPROVAL, ResumeMode.REPLAY_TOOL_CALL)
     unknown = allowed_actions(TicketKind.OUTCOME_UNKNOWN, ResumeMode.REPLAY_TOOL_CALL)
@@ -153,7 +146,7 @@ def test_what_may_be_answered_depends_on_how_the_answer_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("emitted", "reason"),
     [
         ("awaiting_tasks", WaitingReason.BACKGROUND_TASKS),
         ("input_required", WaitingReason.USER_INPUT),
@@ -166,5 +159,7 @@ def test_what_may_be_answered_depends_on_how_the_answer_is_used() -> None:
         (None, WaitingReason.EXTERNAL_EVENT),
     ],
 )
-def test_a_lifecycle_word_becomes_a_waiting_reason(said: str | None, reason: WaitingReason) -> None:
-    assert waiting_reason(said) is reason
+def test_a_stored_reason_becomes_a_waiting_reason(
+    emitted: str | None, reason: WaitingReason
+) -> None:
+    assert waiting_reason(emitted) is reason

@@ -1,4 +1,4 @@
-"""The catalog when no agents file is named: the demo agent, and one for each model there is a key for."""
+"""The catalog without an agents file: the demo agent, and one agent for each model that has a key."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ _FILE = Path(__file__).with_name("demo.toml")
 
 
 def demo_catalog(*, default_models: Sequence[ModelSpec] = ()) -> Catalog:
-    """`demo`, and the same agent on each default model, under that model's name."""
+    """Build `demo`, and the same agent on each default model, under that model's name."""
     catalog = load_catalog(_FILE, default_models=default_models)
     [demo] = catalog.agents.values()
     agents = {demo.id: demo}

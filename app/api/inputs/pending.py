@@ -7,17 +7,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, Uuid
+from app.api.lists import ListedAscending
+from app.api.schemas.common import Page, Uuid
 from app.api.schemas.inputs import (
     InputChangeIn,
     PendingInputOut,
-    pending_input_out,
 )
 from app.api.schemas.messages import bounded
-from app.commands.idempotency import IdempotentCommand
+from app.commands.idempotency import once_for
 from app.commands.inputs import pending_inputs
 from app.commands.inputs.pending_inputs import InputVersion
-from app.domain.idempotency import KeptAnswer
+from app.domain.idempotency import StoredResponse
 from app.domain.ids import InputId, ThreadId
 from app.domain.threads.inputs import Input, InputStatus
 from app.http import cursors
@@ -41,40 +41,34 @@ async def list_inputs(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayRead,
+    paging: ListedAscending,
     status: Annotated[
         InputStatus,
         Query(description="`pending`, `consumed` or `retracted`."),
     ] = InputStatus.PENDING,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
 ) -> Page[PendingInputOut]:
     """List a thread's inputs. Pending ones are in the order in which they will be read, others oldest
     first."""
-    query = {"list": f"inputs of {thread_id}", "status": status.value}
+    query = paging.of(list=f"inputs of {thread_id}", status=status.value)
     thread = ThreadId(thread_id)
     if status is InputStatus.PENDING:
-        after = cursors.decode_pair(query, cursor) or (0, 0)
-        waiting = await pending_inputs.list_pending_inputs(
-            ctx, principal, thread, after=after, limit=limit
-        )
+        waiting = await pending_inputs.list_pending_inputs(ctx, principal, thread, query.by_pair())
         return Page[PendingInputOut].of(
             waiting,
-            show=pending_input_out,
-            cursor=lambda each: cursors.encode_pair(query, (each.run_order, each.position)),
+            show=PendingInputOut.model_validate,
+            cursor=lambda each: cursors.encode_pair(query.name, (each.run_order, each.position)),
         )
-    position = cursors.decode(query, cursor)
     past = await pending_inputs.list_past_inputs(
         ctx,
         principal,
         thread,
         status,
-        after=None if position is None else (position[0], InputId(position[1])),
-        limit=limit,
+        query.by_creation(),
     )
     return Page[PendingInputOut].of(
         past,
-        show=pending_input_out,
-        cursor=lambda each: cursors.encode(query, each.created_at, each.id),
+        show=PendingInputOut.model_validate,
+        cursor=lambda each: cursors.encode(query.name, each.created_at, each.id),
     )
 
 
@@ -89,7 +83,9 @@ async def get_input(
 
 @router.patch(
     "/inputs/{input_id}",
-    responses=error_responses(*_OF_CHANGE, "message_empty", "message_too_large"),
+    responses=error_responses(
+        *_OF_CHANGE, "message_empty", "message_too_large", "file_not_found", "media_type_mismatch"
+    ),
 )
 async def change_input(
     thread_id: Uuid,
@@ -111,7 +107,7 @@ async def change_input(
         ThreadId(thread_id),
         InputVersion(InputId(input_id), _revision(if_match)),
         message,
-        once=None if key is None else IdempotentCommand(key, _as_changed),
+        once=once_for(key, _as_changed),
     )
     return _tagged(response, changed)
 
@@ -128,13 +124,14 @@ async def retract_input(
         Header(pattern=_REVISION, description="Retract the input only if it has this revision."),
     ] = None,
 ) -> None:
-    """Retract a pending input. A queued run that has no other input is cancelled."""
+    """Retract a pending input: no run reads it, also no retry. It is listed as `retracted`. A queued run that has
+    no other input is cancelled."""
     await pending_inputs.retract_input(
         ctx,
         principal,
         ThreadId(thread_id),
         InputVersion(InputId(input_id), None if if_match is None else _revision(if_match)),
-        once=None if key is None else IdempotentCommand(key, _as_retracted),
+        once=once_for(key, _as_retracted),
     )
 
 
@@ -144,12 +141,12 @@ def _revision(if_match: str) -> int:
 
 def _tagged(response: Response, found: Input) -> PendingInputOut:
     response.headers["ETag"] = f'"{found.revision}"'
-    return pending_input_out(found)
+    return PendingInputOut.model_validate(found)
 
 
-def _as_changed(changed: Input) -> KeptAnswer:
-    return KeptAnswer(200, pending_input_out(changed).model_dump_json())
+def _as_changed(changed: Input) -> StoredResponse:
+    return StoredResponse(200, PendingInputOut.model_validate(changed).model_dump_json())
 
 
-def _as_retracted(_: None) -> KeptAnswer:
-    return KeptAnswer(204, "")
+def _as_retracted(_: None) -> StoredResponse:
+    return StoredResponse(204, "")

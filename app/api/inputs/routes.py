@@ -1,14 +1,23 @@
 """Routes that send messages to a run or a thread."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request, Response
 
 from app.api.schemas.common import Uuid
-from app.api.schemas.inputs import InputsAcceptedOut, InputsIn, ThreadMessagesIn, accepted_out
-from app.api.schemas.messages import bounded
-from app.commands.idempotency import IdempotentCommand
-from app.commands.inputs.send import AcceptedInput, InputRequest, Target, ToRun, ToThread
+from app.api.schemas.inputs import InputsAcceptedOut, InputsIn, ThreadMessagesIn
+from app.api.schemas.messages import bounded, chosen_ids
+from app.commands.idempotency import once_for
+from app.commands.inputs.send import (
+    AcceptedInput,
+    InputRequest,
+    Target,
+    ToRun,
+    ToThread,
+    send_input,
+)
 from app.context import ServiceContext
-from app.domain.idempotency import IdempotencyKey, KeptAnswer
+from app.domain.idempotency import IdempotencyKey, StoredResponse
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal
 from app.http.access import AuthorizedRoute, MayWrite
@@ -16,11 +25,11 @@ from app.http.deps import ContextDep, WorkerDep
 from app.http.error_codes import error_responses
 from app.http.headers import traceparent, transport_request_id
 from app.http.idempotency_key import KeyDep
-from app.workers.direct_start import send_and_execute
+from app.workers.direct_start import execute_here
 from app.workers.worker import Worker
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1")
-_OF_MESSAGES = ("message_empty", "message_too_large", "queue_full")
+_OF_MESSAGES = ("message_empty", "message_too_large", "message_id_conflict", "queue_full")
 _OF_AN_OPEN_RUN = (
     "run_not_waiting",
     "decisions_needed",
@@ -30,6 +39,9 @@ _OF_AN_OPEN_RUN = (
     "not_steerable",
     "run_paused",
     "backend_unsupported",
+    "price_unknown",
+    "file_not_found",
+    "media_type_mismatch",
 )
 
 
@@ -59,6 +71,7 @@ async def send_run_inputs(
     the decisions."""
     wanted = InputRequest(
         messages=bounded(body.messages, ctx.limits.message_bytes),
+        chosen_ids=chosen_ids(body.messages),
         mode=body.mode,
         limits=body.wanted_limits(),
         traceparent=traceparent(request),
@@ -93,6 +106,7 @@ async def send_thread_messages(
     """Send messages to the thread's open run, or start or queue a new run."""
     wanted = InputRequest(
         messages=bounded(body.messages, ctx.limits.message_bytes),
+        chosen_ids=chosen_ids(body.messages),
         mode=body.mode,
         limits=body.wanted_limits(),
         agent_id=None if body.agent_id is None else AgentId(body.agent_id),
@@ -112,14 +126,17 @@ async def _send(
     key: IdempotencyKey | None,
     response: Response,
 ) -> InputsAcceptedOut:
-    once = None if key is None else IdempotentCommand(key, _as_accepted)
-    accepted = await send_and_execute(ctx, worker, principal, target, wanted, once)
+    once = once_for(key, _as_accepted)
+    command = partial(send_input, ctx, principal, target, wanted, once=once)
+    accepted = await execute_here(worker, command)
     response.headers["Location"] = _location(accepted)
-    return accepted_out(accepted)
+    return InputsAcceptedOut.model_validate(accepted)
 
 
-def _as_accepted(accepted: AcceptedInput) -> KeptAnswer:
-    return KeptAnswer(202, accepted_out(accepted).model_dump_json(), _location(accepted))
+def _as_accepted(accepted: AcceptedInput) -> StoredResponse:
+    return StoredResponse(
+        202, InputsAcceptedOut.model_validate(accepted).model_dump_json(), _location(accepted)
+    )
 
 
 def _location(accepted: AcceptedInput) -> str:

@@ -1,12 +1,15 @@
 """Routes of background tasks."""
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
-from app.api.schemas.background_tasks import TaskOut, task_out
-from app.api.schemas.common import ListCursor, ListLimit, Page, Str, Uuid
+from app.api.lists import Listed
+from app.api.schemas.background_tasks import TaskOut
+from app.api.schemas.common import Page, Str, Uuid
 from app.commands.followups import background_tasks
+from app.domain.children.background_tasks import TaskFilter
 from app.domain.ids import TASK_PREFIX, RunId, TaskId
 from app.http import cursors
 from app.http.access import AuthorizedRoute, MayRead, MayWrite
@@ -24,24 +27,28 @@ async def list_tasks(
     run_id: Uuid,
     ctx: ContextDep,
     principal: MayRead,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
+    paging: Listed,
+    status: Annotated[
+        Literal["running", "done"] | None, Query(description="Only tasks with this status.")
+    ] = None,
+    outcome: Annotated[
+        Literal["succeeded", "failed", "cancelled"] | None,
+        Query(description="Only tasks that ended so."),
+    ] = None,
 ) -> Page[TaskOut]:
-    """List the background tasks of a run, newest first."""
-    query = {"list": "tasks", "run": run_id}
-    place = cursors.decode(query, cursor)
-    found = await background_tasks.list_tasks(
-        ctx,
-        principal,
-        RunId(run_id),
-        before=None if place is None else (place[0], TaskId(TASK_PREFIX + place[1])),
-        limit=limit,
-    )
+    """List the background tasks of a run, by default the newest first."""
+    query = paging.of(list="tasks", run=run_id, status=status, outcome=outcome)
+    requested = query.by_creation()
+    if requested.after is not None:
+        created_at, uuid = requested.after
+        requested = replace(requested, after=(created_at, TASK_PREFIX + uuid))
+    wanted = TaskFilter(None if status is None else status == "done", outcome)
+    found = await background_tasks.list_tasks(ctx, principal, RunId(run_id), wanted, requested)
     return Page[TaskOut].of(
         found,
-        show=task_out,
+        show=TaskOut.model_validate,
         cursor=lambda task: cursors.encode(
-            query, task.created_at, task.id.removeprefix(TASK_PREFIX)
+            query.name, task.created_at, task.id.removeprefix(TASK_PREFIX)
         ),
     )
 
@@ -58,4 +65,4 @@ async def cancel_task(
 ) -> TaskOut:
     """Cancel a running task and report that to its run. A finished task doesn't change."""
     cancelled = await background_tasks.cancel_task(ctx, principal, RunId(run_id), TaskId(task_id))
-    return task_out(cancelled)
+    return TaskOut.model_validate(cancelled)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from app.api.schemas.common import Uuid
-from app.api.schemas.explain import ExplanationOut, explanation_out
+from app.api.schemas.explain import ExplanationOut
 from app.domain.ids import RunId
 from app.http.access import AuthorizedRoute, MayRead
 from app.http.deps import ContextDep
@@ -16,4 +16,4 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
 @router.get("/{run_id}/explain", responses=error_responses("run_not_found"))
 async def explain_run(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> ExplanationOut:
     """Explain why the run is where it is, and what to do to continue it."""
-    return explanation_out(await explain(ctx, principal, RunId(run_id)))
+    return ExplanationOut.model_validate(await explain(ctx, principal, RunId(run_id)))

@@ -1,19 +1,22 @@
 """Route that retries a failed run."""
 
+from functools import partial
+
 from fastapi import APIRouter, Depends, Request, Response
 
+from app.api.included import IncludeDep
 from app.api.runs.start import accepted
 from app.api.schemas.common import Uuid
 from app.api.schemas.runs import RetryIn, RunOut, run_out
-from app.commands.idempotency import IdempotentCommand
-from app.commands.runs.retry import RetryRequest
+from app.commands.idempotency import once_for
+from app.commands.runs.retry import RetryRequest, retry
 from app.domain.ids import RunId
 from app.http.access import AuthorizedRoute, MayWrite
 from app.http.deps import ContextDep, WorkerDep, require_not_draining
 from app.http.error_codes import error_responses
 from app.http.headers import traceparent, transport_request_id
 from app.http.idempotency_key import KeyDep
-from app.workers.direct_start import retry_and_execute
+from app.workers.direct_start import execute_here
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 
@@ -28,6 +31,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
         "queue_full",
         "agent_not_found",
         "backend_unsupported",
+        "price_unknown",
     ),
     dependencies=[Depends(require_not_draining)],
 )
@@ -39,6 +43,7 @@ async def retry_run(
     worker: WorkerDep,
     principal: MayWrite,
     key: KeyDep,
+    included: IncludeDep,
     body: RetryIn | None = None,
 ) -> RunOut:
     """Start a new run that continues from the last checkpoint of a failed run, which doesn't change."""
@@ -49,7 +54,8 @@ async def retry_run(
         traceparent(request),
         transport_request_id(request),
     )
-    once = None if key is None else IdempotentCommand(key, accepted)
-    record = (await retry_and_execute(ctx, worker, principal, RunId(run_id), wanted, once)).record
+    once = once_for(key, partial(accepted, included))
+    command = partial(retry, ctx, principal, RunId(run_id), wanted, once=once)
+    record = (await execute_here(worker, command)).record
     response.headers["Location"] = f"/v1/runs/{record.id}"
-    return run_out(record)
+    return run_out(record, included)

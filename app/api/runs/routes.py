@@ -1,15 +1,17 @@
-"""Routes of runs: list, get, events, snapshot, decisions, cancel."""
+"""Routes of runs: list, get, events, snapshot, decisions."""
 
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from app.api.event_streams import StreamQuery, StreamSource, read_events
+from app.api.included import Included, IncludeDep, ReadIncludeDep
 from app.api.runs.listing import RunQuery, page_of_runs
-from app.api.schemas.common import Page, Uuid
+from app.api.runs.waiting import Follow, WaitDep, wait_for
+from app.api.schemas.common import Page, Seq, Uuid
 from app.api.schemas.messages import message_out
 from app.api.schemas.runs import (
-    CancelIn,
     DecidedOut,
     EventsPage,
     RunOut,
@@ -17,46 +19,41 @@ from app.api.schemas.runs import (
     SnapshotOut,
     run_out,
 )
-from app.api.schemas.tickets import DecisionsIn, decision_result_out, ticket_out
-from app.commands.idempotency import IdempotentCommand
-from app.commands.runs.cancel import CancelAnswer, cancel
-from app.commands.tickets.decide import Decided
-from app.domain.errors import AlreadyAnswered
-from app.domain.idempotency import KeptAnswer
-from app.domain.ids import RunId, ThreadId
-from app.events.follow import StreamScope
-from app.http.access import AuthorizedRoute, MayDecide, MayFollowRun, MayRead, MayWrite
+from app.api.schemas.thread_names import ThreadQuery
+from app.api.schemas.tickets import DecisionsIn, TicketOut, decision_result_out
+from app.api.snapshots import DEFAULT_MESSAGES_LIMIT, MessagesLimit, open_output
+from app.commands.idempotency import once_for
+from app.commands.tickets.decide import Decided, decide
+from app.domain.errors import NotFound
+from app.domain.idempotency import StoredResponse
+from app.domain.ids import RunId
+from app.events.follow import StreamScope, read_one
+from app.http.access import AuthorizedRoute, MayDecide, MayFollowRun, MayRead
 from app.http.deps import ContextDep, LongPollsDep, StreamOptionsDep, WorkerDep
 from app.http.error_codes import error_responses
-from app.http.headers import MAX_WAIT_SECONDS, tagged
-from app.http.idempotency_key import REPLAYED_HEADER, KeyDep
+from app.http.headers import tagged
+from app.http.idempotency_key import KeyDep
+from app.http.query_params import in_event_loop
 from app.http.sliced_json import sliced_json
 from app.queries import records
-from app.queries.wait import wait_until_idle
+from app.queries.snapshots import read_run_snapshot
+from app.queries.usage import with_usage
 from app.workers.direct_start import decide_and_execute
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 _of_a_run = error_responses("run_not_found")
-Wait = Annotated[
-    int | None,
-    Query(
-        ge=0,
-        le=MAX_WAIT_SECONDS,
-        description="Maximum seconds to wait until the run is done or suspended.",
-    ),
-]
 
 
 @router.get("")
 async def list_runs(
     ctx: ContextDep,
     principal: MayRead,
-    query: Annotated[RunQuery, Depends()],
-    thread_id: Uuid | None = None,
+    query: Annotated[RunQuery, in_event_loop(RunQuery)],
+    thread: Annotated[ThreadQuery, in_event_loop(ThreadQuery)],
+    included: ReadIncludeDep,
 ) -> Page[RunOut]:
-    """List runs, newest first. `metadata.KEY=TEXT` filters by metadata."""
-    thread = None if thread_id is None else ThreadId(thread_id)
-    return await page_of_runs(ctx, principal, query, thread)
+    """List runs, by default the newest first. `metadata.KEY=TEXT` filters by metadata."""
+    return await page_of_runs(ctx, principal, query, included, thread.thread_in(principal.tenant))
 
 
 @router.get(
@@ -70,19 +67,21 @@ async def get_run(
     ctx: ContextDep,
     principal: MayRead,
     polls: LongPollsDep,
-    wait: Wait = None,
-    include: Annotated[
-        Literal["state"] | None, Query(description="`state` includes the run's state.")
-    ] = None,
+    wait: WaitDep,
+    included: ReadIncludeDep,
+    follow: Follow = False,
 ) -> Response:
-    """Get a run. With `?wait=N`, wait until it is done or suspended."""
+    """Get a run. With `wait`, wait until it is done or needs a decision."""
     view = await records.read_run(ctx, principal, RunId(run_id))
-    if wait:
-        record = view.run
-        await polls.hold(wait_until_idle(ctx, principal.tenant, record.thread_id, record.id, wait))
+    if wait.seconds:
+        await wait_for(ctx, principal.tenant, polls, [view.run], wait, until_done=follow)
         view = await records.read_run(ctx, principal, RunId(run_id))
-    body = run_out(view, with_state=include == "state").model_dump_json().encode()
-    return tagged(request, body)
+    if included.usage:
+        [view] = await with_usage(ctx, principal, [view])
+    body = run_out(view, included).model_dump_json().encode()
+    response = tagged(request, body)
+    response.headers.update(wait.headers)
+    return response
 
 
 @router.get(
@@ -94,40 +93,64 @@ async def get_run(
         **_of_a_run,
     },
 )
-@router.get("/{run_id}/events/stream", include_in_schema=False)
 async def list_run_events(
     run_id: Uuid,
     request: Request,
     ctx: ContextDep,
     reader: MayFollowRun,
     options: StreamOptionsDep,
-    query: Annotated[StreamQuery, Depends()],
-    follow: Annotated[
-        bool, Query(description="`1` keeps the stream open while the run waits, until it is done.")
-    ] = False,
+    query: Annotated[StreamQuery, in_event_loop(StreamQuery)],
+    included: IncludeDep,
+    follow: Follow = False,
 ) -> Response:
     """The events of a run: as a stream with `Accept: text/event-stream`, else as a page."""
-    record = (await records.read_run(ctx, reader, RunId(run_id))).run
+    run = await records.read_run_stream(ctx, reader, RunId(run_id))
     source = StreamSource(
-        StreamScope(reader.tenant, record.thread_id, record.id, until_done=follow),
-        before_first=record.events_from - 1,
-        is_done=record.is_done,
-        snapshot=f"/v1/runs/{record.id}/snapshot",
+        StreamScope(reader.tenant, run.thread_id, RunId(run_id), until_done=follow),
+        before_first=run.events_from - 1,
+        is_done=run.is_done,
+        snapshot=f"/v1/runs/{run_id}/snapshot",
     )
-    return await read_events(request, ctx, source, query, options)
+    return await read_events(request, ctx, source, query, included, options)
+
+
+@router.get(
+    "/{run_id}/events/{seq}",
+    response_model=dict[str, Any],
+    responses=error_responses("run_not_found", "event_not_found"),
+)
+async def get_run_event(
+    run_id: Uuid,
+    seq: Annotated[Seq, Path(description="Number of the event.")],
+    ctx: ContextDep,
+    principal: MayRead,
+    included: IncludeDep,
+) -> Response:
+    """Get one event of a run, whole."""
+    record = (await records.read_run(ctx, principal, RunId(run_id))).run
+    scope = StreamScope(principal.tenant, record.thread_id, record.id)
+    frame = await read_one(ctx.database.pool, scope, seq)
+    if frame is None:
+        raise NotFound("event_not_found", f"Run {run_id} has no event {seq}, or it was removed.")
+    shown = frame.with_trace if included.trace else frame
+    return Response(shown.json, media_type="application/json")
 
 
 @router.get("/{run_id}/snapshot", response_model=SnapshotOut, responses=_of_a_run)
-async def get_run_snapshot(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> Response:
-    """Get the run, its messages and its unfinished output. Follow its events after `last_event_id`."""
-    found = await records.read_snapshot(ctx, principal, RunId(run_id))
-    without_messages = SnapshotHead(
-        run=run_out(found.view),
-        open_text=found.open_parts.text,
-        open_tool_calls=[dict(call) for call in found.open_parts.calls],
-        tickets=[ticket_out(ticket) for ticket in found.view.open_tickets],
-        last_event_id=found.last_event_id,
-    )
+async def get_run_snapshot(
+    run_id: Uuid,
+    ctx: ContextDep,
+    reader: MayFollowRun,
+    included: ReadIncludeDep,
+    messages_limit: MessagesLimit = DEFAULT_MESSAGES_LIMIT,
+) -> Response:
+    """Get the run, its newest messages and its unfinished output. Follow its events after `last_event_id`. A
+    stream token of the run is enough."""
+    found = await read_run_snapshot(ctx, reader, RunId(run_id), messages_limit)
+    view = found.view
+    if included.usage:
+        [view] = await with_usage(ctx, reader, [view])
+    without_messages = SnapshotHead(run=run_out(view, included), **open_output(found))
     return sliced_json(without_messages, "messages", found.messages, message_out)
 
 
@@ -140,6 +163,7 @@ async def get_run_snapshot(run_id: Uuid, ctx: ContextDep, principal: MayRead) ->
         "ticket_expired",
         "ticket_void",
         "ticket_repeated",
+        "tickets_of_several_runs",
         "approver_not_allowed",
         "already_voted",
         "decision_id_conflict",
@@ -158,66 +182,22 @@ async def decide_tickets(
     worker: WorkerDep,
     principal: MayDecide,
     key: KeyDep,
+    included: IncludeDep,
 ) -> DecidedOut:
     """Decide tickets of a run, all of the batch or none. After 200 the decisions are durable."""
     answers = [decision.to_domain() for decision in body.decisions]
-    once = None if key is None else IdempotentCommand(key, _as_decided)
-    return _decided_out(
-        await decide_and_execute(ctx, worker, principal, RunId(run_id), answers, once)
-    )
+    once = once_for(key, partial(_as_decided, included))
+    command = partial(decide, ctx, principal, RunId(run_id), answers, once=once)
+    return _decided_out(included, await decide_and_execute(worker, command))
 
 
-def _as_decided(decided: Decided) -> KeptAnswer:
-    return KeptAnswer(200, _decided_out(decided).model_dump_json())
+def _as_decided(included: Included, decided: Decided) -> StoredResponse:
+    return StoredResponse(200, _decided_out(included, decided).model_dump_json())
 
 
-def _decided_out(decided: Decided) -> DecidedOut:
+def _decided_out(included: Included, decided: Decided) -> DecidedOut:
     return DecidedOut(
         results=[decision_result_out(result) for result in decided.results],
-        open_tickets=[ticket_out(ticket) for ticket in decided.open_tickets],
-        run=run_out(records.RunView(decided.run, decided.open_tickets)),
+        open_tickets=[TicketOut.model_validate(ticket) for ticket in decided.open_tickets],
+        run=run_out(records.RunView(decided.run, decided.open_tickets), included),
     )
-
-
-@router.post(
-    "/{run_id}/cancel",
-    response_model=RunOut,
-    status_code=202,
-    responses={
-        200: {"model": RunOut, "description": "The run is done"},
-        **_of_a_run,
-    },
-)
-async def cancel_run(
-    run_id: Uuid,
-    ctx: ContextDep,
-    principal: MayWrite,
-    polls: LongPollsDep,
-    response: Response,
-    key: KeyDep,
-    body: CancelIn | None = None,
-    wait: Wait = None,
-) -> RunOut:
-    """Cancel a run in any status. 200: it is done. 202: it will be."""
-    reason = None if body is None else body.reason
-    once = None if key is None else IdempotentCommand(key, _as_cancelled)
-    try:
-        answer = await cancel(ctx, principal, RunId(run_id), reason=reason, once=once)
-    except AlreadyAnswered as before:
-        if not wait or before.answer.status == 200:
-            raise
-        found = (await records.read_view(ctx, principal.tenant, RunId(run_id))).run
-        answer = CancelAnswer(found, found.is_done)
-        response.headers.update(REPLAYED_HEADER)
-    run, settled = answer.run, answer.is_settled
-    if wait and not settled:
-        settled = await polls.hold(
-            wait_until_idle(ctx, principal.tenant, run.thread_id, run.id, wait, only_done=True)
-        )
-        run = (await records.read_view(ctx, principal.tenant, run.id)).run
-    response.status_code = 200 if settled else 202
-    return run_out(run)
-
-
-def _as_cancelled(answer: CancelAnswer) -> KeptAnswer:
-    return KeptAnswer(200 if answer.is_settled else 202, run_out(answer.run).model_dump_json())

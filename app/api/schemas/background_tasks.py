@@ -1,11 +1,24 @@
 """Background tasks."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from app.api.schemas.common import ResponseModel, Time
-from app.domain.children.background_tasks import Task
+from app.domain.children.background_tasks import TaskStatus
+from app.domain.children.child_runs import ChildWork
+
+
+def _run_id_of(child: ChildWork | None) -> str | None:
+    return None if child is None else child.run_id
+
+
+def _status_of(stored: TaskStatus) -> str:
+    return "done" if stored.is_final else "running"
+
+
+def _outcome_of(stored: TaskStatus) -> str | None:
+    return stored.outcome
 
 
 class TaskOut(ResponseModel):
@@ -14,10 +27,13 @@ class TaskOut(ResponseModel):
     id: str
     run_id: str
     thread_id: str
-    tool_call_id: str
+    tool_call_id: str = Field(validation_alias="call_id")
     tool_name: str
     arguments: dict[str, Any]
-    status: Literal["running", "completed", "failed", "cancelled"]
+    status: Annotated[Literal["running", "done"], BeforeValidator(_status_of)]
+    outcome: Annotated[
+        Literal["succeeded", "failed", "cancelled"] | None, BeforeValidator(_outcome_of)
+    ] = Field(validation_alias="status")
     result: Any
     error: str | None
     unread_messages: int = Field(description="Number of messages that the tool hasn't read.")
@@ -29,28 +45,7 @@ class TaskOut(ResponseModel):
         description="When its result was reported to the run; null if the run had ended."
     )
     updated_at: Time
-    child_run_id: str | None = Field(
-        description="The child run that executes the task; null for other tasks."
-    )
-
-
-def task_out(task: Task) -> TaskOut:
-    return TaskOut(
-        id=task.id,
-        run_id=task.run_id,
-        thread_id=task.thread_id,
-        tool_call_id=task.call_id,
-        tool_name=task.tool_name,
-        arguments=dict(task.arguments),
-        status=task.status.value,
-        result=task.result,
-        error=task.error,
-        unread_messages=task.unread_messages,
-        attempt=task.attempt,
-        created_at=task.created_at,
-        started_at=task.started_at,
-        finished_at=task.finished_at,
-        reported_at=task.reported_at,
-        updated_at=task.updated_at,
-        child_run_id=None if task.child is None else task.child.run_id,
+    child_run_id: Annotated[str | None, BeforeValidator(_run_id_of)] = Field(
+        validation_alias="child",
+        description="The child run that executes the task; null for other tasks.",
     )

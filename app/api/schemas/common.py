@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from fastapi import Query
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -30,14 +29,17 @@ Row = TypeVar("Row")
 MAX_DEPTH = 50
 
 MAX_FIELDS = 100
-"""More than any request has, aliases included."""
+"""Larger than any request has."""
 MAX_TIME_LENGTH = 100
 
 _NUMBER = re.compile(r"\s*[+-]?[\d_]*(\.[\d_]*)?(e[+-]?\d+)?\s*", re.IGNORECASE)
 
 
 class RequestModel(BaseModel):
-    """A request body. Unknown fields are refused, so that a typo doesn't mean the default."""
+    """A request body. Unknown fields are refused, so that a typo doesn't mean the default.
+
+    Lists have `fail_fast`: validation stops at the first wrong item, because thousands of errors take long to describe.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -55,7 +57,15 @@ def _names_of(request: type[BaseModel]) -> str:
 
 
 class ResponseModel(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    """A response. `model_validate` reads the attributes of a domain object; an alias names the attribute
+    where it differs from the field."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, populate_by_name=True)
+
+
+def is_absent(value: object) -> bool:
+    """For `exclude_if`: a field without a value isn't in the response."""
+    return value is None
 
 
 def _uuid(value: str) -> str:
@@ -108,7 +118,10 @@ def _require_year(value: datetime) -> datetime:
 
 
 Uuid = Annotated[
-    str, Field(max_length=100, json_schema_extra={"format": "uuid"}), AfterValidator(_uuid)
+    str,
+    Field(max_length=100),
+    AfterValidator(_uuid),
+    WithJsonSchema({"type": "string", "format": "uuid"}),
 ]
 Storable = BeforeValidator(_storable)
 Str = Annotated[str, Storable]
@@ -117,10 +130,6 @@ Metadata = Annotated[dict[str, Any], Storable]
 Instant = Annotated[
     AwareDatetime, BeforeValidator(_require_written_time), AfterValidator(_require_year)
 ]
-ListCursor = Annotated[
-    str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")
-]
-ListLimit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items of a page.")]
 Seq = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Time = Annotated[
     datetime,
@@ -163,4 +172,3 @@ class Problem(ResponseModel):
     code: str
     trace_id: str
     retryable: bool
-    error: str

@@ -1,14 +1,14 @@
 """Explanations: why a run is where it is."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from app.api.schemas.common import ResponseModel, Time
-from app.api.schemas.tickets import TicketOut, ticket_out
-from app.domain.runs.runs import Done, RunRecord
-from app.domain.runs.terminations import outcome
-from app.queries.explain import Explanation, ReasonCode
+from app.api.schemas.tickets import TicketOut
+from app.domain.runs.runs import Done, RunState
+from app.domain.runs.terminations import Outcome, outcome
+from app.queries.explain_reasons import ReasonCode
 
 
 class ReasonOut(ResponseModel):
@@ -21,10 +21,10 @@ class ReasonOut(ResponseModel):
 class OwnerOut(ResponseModel):
     """The worker that executes the run, or did before its heartbeats stopped."""
 
-    worker_id: str
+    id: str
     host: str
     pid: int
-    last_heartbeat_at: Time
+    last_heartbeat_at: Time = Field(validation_alias="heartbeat_at")
     is_alive: bool
 
 
@@ -35,24 +35,33 @@ class FailureOut(ResponseModel):
     detail: str
 
 
+def _outcome_of(state: RunState) -> Outcome | None:
+    return outcome(state.termination) if isinstance(state, Done) else None
+
+
 class DescendantRunOut(ResponseModel):
     """A child run, or a child of one."""
 
-    run_id: str
-    parent_run_id: str | None
+    id: str
+    parent_run_id: str | None = Field(validation_alias=AliasPath("lineage", "parent_run_id"))
     thread_id: str
     agent_id: str
-    depth: int
+    depth: int = Field(validation_alias=AliasPath("lineage", "depth"))
     status: Literal["created", "running", "waiting", "done"]
-    outcome: str | None
+    outcome: Annotated[str | None, BeforeValidator(_outcome_of)] = Field(validation_alias="state")
 
 
 class ExplanationOut(ResponseModel):
     """Why the run is where it is."""
 
-    run_id: str
-    thread_id: str
-    state: Literal["created", "running", "waiting", "done"]
+    run_id: str = Field(validation_alias=AliasPath("run", "id"))
+    thread_id: str = Field(validation_alias=AliasPath("run", "thread_id"))
+    status: Literal["created", "running", "waiting", "done"] = Field(
+        validation_alias=AliasPath("run", "status")
+    )
+    outcome: Annotated[str | None, BeforeValidator(_outcome_of)] = Field(
+        validation_alias=AliasPath("run", "state")
+    )
     reasons: list[ReasonOut]
     queue_position: int | None = Field(
         description="Position in the thread's queue, from 1; null if it isn't queued."
@@ -67,45 +76,6 @@ class ExplanationOut(ResponseModel):
     next_attempt_at: Time | None
     last_failure: FailureOut | None
     below: list[DescendantRunOut] = Field(
-        description="Child runs and their children, each after its parent."
-    )
-
-
-def explanation_out(found: Explanation) -> ExplanationOut:
-    owner, failure = found.owner, found.last_failure
-    return ExplanationOut(
-        run_id=found.run.id,
-        thread_id=found.run.thread_id,
-        state=found.run.status.value,
-        reasons=[ReasonOut(code=reason.code, text=reason.text) for reason in found.reasons],
-        queue_position=found.queue_position,
-        active_run_id=found.active_run_id,
-        owner=None
-        if owner is None
-        else OwnerOut(
-            worker_id=owner.id,
-            host=owner.host,
-            pid=owner.pid,
-            last_heartbeat_at=owner.heartbeat_at,
-            is_alive=owner.is_alive,
-        ),
-        waiting_on=[ticket_out(ticket) for ticket in found.waiting_on],
-        next_attempt_at=found.next_attempt_at,
-        last_failure=None
-        if failure is None
-        else FailureOut(code=failure.code, detail=failure.detail),
-        below=[_descendant_out(record) for record in found.descendants],
-    )
-
-
-def _descendant_out(record: RunRecord) -> DescendantRunOut:
-    state = record.state
-    return DescendantRunOut(
-        run_id=record.id,
-        parent_run_id=record.lineage.parent_run_id,
-        thread_id=record.thread_id,
-        agent_id=record.agent_id,
-        depth=record.lineage.depth,
-        status=record.status.value,
-        outcome=outcome(state.termination).value if isinstance(state, Done) else None,
+        validation_alias="descendants",
+        description="Child runs and their children, each after its parent.",
     )

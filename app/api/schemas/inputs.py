@@ -1,15 +1,14 @@
 """Inputs: messages for existing runs and threads."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasPath, BeforeValidator, Field, model_validator
 from pydantic.config import JsonDict
 
 from app.api.schemas.common import RequestModel, ResponseModel, Str, Time
 from app.api.schemas.limits import LimitedRequest
-from app.api.schemas.messages import NewMessage
-from app.commands.inputs.send import AcceptedInput, InputMode
-from app.domain.threads.inputs import Input
+from app.api.schemas.messages import DifferentIds, NewMessage
+from app.commands.inputs.send import InputMode
 from app.domain.threads.messages import message_to_json
 
 _EXAMPLE: JsonDict = {
@@ -24,7 +23,9 @@ class MessagesRequest(LimitedRequest):
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
     _modes_without_start: ClassVar = frozenset({InputMode.RESUME_OPEN_RUN})
 
-    messages: list[NewMessage] = Field(min_length=1, max_length=1000)
+    messages: Annotated[
+        list[NewMessage], Field(min_length=1, max_length=1000, fail_fast=True), DifferentIds
+    ]
     mode: InputMode = Field(
         InputMode.QUEUE,
         description="`queue`: a new run reads the messages, queued behind the others. `steer`: the open "
@@ -55,7 +56,6 @@ class ThreadMessagesIn(MessagesRequest):
 
     agent_id: Str | None = Field(
         None,
-        validation_alias=AliasChoices("agent_id", "agentId"),
         min_length=1,
         max_length=200,
         description="The agent of a new run. By default the agent that last ran on the thread.",
@@ -63,22 +63,15 @@ class ThreadMessagesIn(MessagesRequest):
 
 
 class InputsAcceptedOut(ResponseModel):
-    """The run that reads the messages; `input_ids` are in their order."""
+    """The run that reads the messages; `input_ids` are in their order, without messages that the thread had
+    already."""
 
     input_ids: list[str]
-    run_id: str
-    thread_id: str
+    run_id: str = Field(validation_alias=AliasPath("run", "id"))
+    thread_id: str = Field(validation_alias=AliasPath("run", "thread_id"))
     status: Literal["created", "running", "waiting", "done"] = Field(
-        description="Status of the run when it got the messages."
-    )
-
-
-def accepted_out(accepted: AcceptedInput) -> InputsAcceptedOut:
-    return InputsAcceptedOut(
-        input_ids=list(accepted.input_ids),
-        run_id=accepted.run.id,
-        thread_id=accepted.run.thread_id,
-        status=accepted.run.status.value,
+        validation_alias=AliasPath("run", "status"),
+        description="Status of the run when it got the messages.",
     )
 
 
@@ -93,31 +86,28 @@ class InputChangeIn(RequestModel):
 
     message: NewMessage
 
+    @model_validator(mode="after")
+    def _keeps_its_id(self) -> Self:
+        if self.message.id is not None:
+            raise ValueError("a changed message keeps its id; leave `message.id` out")
+        return self
+
 
 class PendingInputOut(ResponseModel):
     """A message for a run. `pending`: the run will read it. `consumed`: the run has read it, and `seq` is its
-    position in the log. `retracted`: the run ended without reading it."""
+    position in the log. `retracted`: a client retracted it, or the run ended without reading it."""
 
     id: str
     run_id: str
     thread_id: str
     status: Literal["pending", "consumed", "retracted"]
-    message: dict[str, Any]
+    message: Annotated[dict[str, Any], BeforeValidator(message_to_json)]
     revision: int = Field(description="Incremented by each change. Send it as `If-Match`.")
     seq: int | None = Field(
-        description="Position in the thread's log; null until the run has read it."
+        validation_alias="consumed_seq",
+        description="Position in the thread's log; null until the run has read it.",
+    )
+    retracted_by: str | None = Field(
+        description="Subject who retracted it; null if it isn't retracted, or if its run ended without reading it."
     )
     created_at: Time
-
-
-def pending_input_out(waiting: Input) -> PendingInputOut:
-    return PendingInputOut(
-        id=waiting.id,
-        run_id=waiting.run_id,
-        thread_id=waiting.thread_id,
-        status=waiting.status.value,
-        message=message_to_json(waiting.message),
-        revision=waiting.revision,
-        seq=waiting.consumed_seq,
-        created_at=waiting.created_at,
-    )

@@ -4,26 +4,30 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
+from typing_extensions import TypeAliasType
 
-from app.api.schemas.common import RequestModel, ResponseModel, Str, Time
+from app.api.schemas.common import RequestModel, ResponseModel, Str, Time, Uuid, is_absent
 from app.clock import new_id
 from app.domain.errors import Invalid, TooLarge
-from app.domain.ids import MessageId
+from app.domain.ids import FileId, MessageId
 from app.domain.json_values import compact
 from app.domain.threads.messages import (
     Base64Source,
     Block,
+    FileSource,
     LoggedMessage,
     Media,
     Message,
     Role,
+    Source,
     Text,
     UrlSource,
     message_to_json,
 )
+from app.domain.threads.provider_data import ProviderData, part_to_json
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
@@ -67,9 +71,16 @@ class Url(RequestModel):
     url: Annotated[Str, Field(max_length=4000), AfterValidator(_web_address)]
 
 
+class File(RequestModel):
+    """An uploaded file."""
+
+    type: Literal["file"]
+    file_id: Uuid
+
+
 class MediaPart(RequestModel):
     type: Literal["image", "audio", "video", "document"]
-    source: Annotated[Base64 | Url, Field(discriminator="type")]
+    source: Annotated[Base64 | Url | File, Field(discriminator="type")]
     title: Str | None = Field(None, max_length=500)
 
 
@@ -77,8 +88,10 @@ def _form(content: Any) -> str:
     return "parts" if isinstance(content, list) else "text"
 
 
-Part = Annotated[TextPart | MediaPart, Field(discriminator="type")]
-Parts = Annotated[list[Part], Field(min_length=1, max_length=100)]
+ContentPart = TypeAliasType(
+    "ContentPart", Annotated[TextPart | MediaPart, Field(discriminator="type")]
+)
+Parts = Annotated[list[ContentPart], Field(min_length=1, max_length=100, fail_fast=True)]
 Content = Annotated[
     Annotated[Str, Tag("text")] | Annotated[Parts, Tag("parts")], Discriminator(_form)
 ]
@@ -87,6 +100,11 @@ Content = Annotated[
 class NewMessage(RequestModel):
     """A new message. Its content is text or a list of parts."""
 
+    id: Uuid | None = Field(
+        None,
+        description="Your id for the message, unique in the thread. A message that the thread has already isn't "
+        "added again; with other content it is 409 `message_id_conflict`.",
+    )
     role: Literal["user", "assistant", "system"]
     content: Content
 
@@ -96,7 +114,22 @@ class NewMessage(RequestModel):
             content = (Text(self.content),)
         else:
             content = tuple(_block(part) for part in self.content)
-        return Message(id=MessageId(new_id()), role=Role(self.role), content=content)
+        return Message(id=MessageId(self.id or new_id()), role=Role(self.role), content=content)
+
+
+def _different_ids(messages: list[NewMessage]) -> list[NewMessage]:
+    ids = [message.id for message in messages if message.id is not None]
+    if len(set(ids)) < len(ids):
+        raise ValueError("two messages have the same id")
+    return messages
+
+
+DifferentIds = AfterValidator(_different_ids)
+
+
+def chosen_ids(messages: Sequence[NewMessage]) -> frozenset[MessageId]:
+    """The ids that the client has chosen."""
+    return frozenset(MessageId(message.id) for message in messages if message.id is not None)
 
 
 def bounded(messages: Sequence[NewMessage], max_bytes: int) -> tuple[Message, ...]:
@@ -120,12 +153,54 @@ def bounded(messages: Sequence[NewMessage], max_bytes: int) -> tuple[Message, ..
 def _block(part: TextPart | MediaPart) -> Block:
     if isinstance(part, TextPart):
         return Text(part.text)
-    source = (
-        UrlSource(part.source.url)
-        if isinstance(part.source, Url)
-        else Base64Source(part.source.media_type, part.source.data)
+    return Media(part.type, _source(part.source), part.title)
+
+
+def _source(source: Base64 | Url | File) -> Source:
+    match source:
+        case Base64():
+            return Base64Source(source.media_type, source.data)
+        case Url():
+            return UrlSource(source.url)
+        case File():
+            return FileSource(FileId(source.file_id))
+        case _:
+            assert_never(source)
+
+
+class ToolResultOut(ResponseModel):
+    """The result of a tool call, the same in events and in the log."""
+
+    status: Literal["waiting", "done"] = Field(
+        description="`waiting` while the call waits for its ticket."
     )
-    return Media(part.type, source, part.title)
+    outcome: Literal["succeeded", "failed", "cancelled"] | None = Field(
+        None, exclude_if=is_absent, description="How the call ended; absent while it waits."
+    )
+    text: str = Field(description="What the model reads.")
+    data: Any = Field(
+        None, exclude_if=is_absent, description="What the tool returned, unless it is the text."
+    )
+    metadata: dict[str, Any] | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="What the tool says to programs. Models don't read it.",
+    )
+
+
+def _is_absent(value: object) -> bool:
+    return value is None
+
+
+class ProviderDataOut(ResponseModel):
+    """What a provider wants back with its answer, such as signatures and encrypted reasoning."""
+
+    provider: str | None = Field(description="The provider; null for OpenAI-compatible servers.")
+    model: str
+    parts: list[dict[str, Any]] = Field(
+        description="In the order of the answer, each with its `type`, its place in the message's text, "
+        "and the provider's opaque `data`."
+    )
 
 
 class MessageOut(ResponseModel):
@@ -135,26 +210,47 @@ class MessageOut(ResponseModel):
     id: str
     role: Literal["system", "user", "assistant", "tool"]
     content: list[dict[str, Any]]
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[dict[str, Any]] | None = Field(
+        None,
+        description="The calls of the model, each with `tool_call_id`, `name` and `arguments`.",
+    )
     tool_call_id: str | None = None
     visibility: str = "all"
     metadata: dict[str, Any] | None = None
-    ran_with: dict[str, Any] | None = Field(
+    edited_arguments: dict[str, Any] | None = Field(
         None, description="On a tool's result: the arguments, if a person edited them."
+    )
+    result: ToolResultOut | None = Field(
+        None, description="On a tool's message: the call's result as its event shows it."
     )
     cut_short: Literal["cancelled", "failed", "stopped"] | None = Field(
         None, description="On an assistant's message: why it is incomplete."
     )
-    rolled_back_by: str | None = Field(
+    provider_data: ProviderDataOut | None = Field(
+        None,
+        exclude_if=_is_absent,
+        description="On an answer: what its provider wants back. Only with `include=provider_data`.",
+    )
+    rolled_back_by_run_id: str | None = Field(
         None, description="The run that rolled this message back. Later runs ignore it."
     )
     created_at: Time | None = None
 
 
-def message_out(entry: LoggedMessage) -> MessageOut:
+def message_out(entry: LoggedMessage, *, with_provider_data: bool = False) -> MessageOut:
+    data = entry.message.provider_data if with_provider_data else None
     return MessageOut(
         seq=entry.seq,
-        rolled_back_by=entry.rolled_back_by,
+        provider_data=None if data is None else _provider_data_out(data),
+        rolled_back_by_run_id=entry.rolled_back_by,
         created_at=entry.created_at,
         **message_to_json(entry.message),
+    )
+
+
+def _provider_data_out(data: ProviderData) -> ProviderDataOut:
+    return ProviderDataOut(
+        provider=data.issuer.get("provider"),
+        model=data.issuer["model"],
+        parts=[part_to_json(part) for part in data.parts],
     )

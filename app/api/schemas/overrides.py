@@ -1,14 +1,19 @@
-"""Model options that a client may override for a run."""
+"""What a client may override for a run: model options, and what the model's answers have to be."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from app.api.schemas.common import RequestModel, Str
+from app.api.schemas.common import Metadata, RequestModel, Str
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.domain.runs.output_specs import MAX_RETRIES, OutputMode, OutputSpec, problem_of_output
+from app.domain.runs.requested_answers import ANY_ANSWER, RequestedAnswer
+from app.tools.schemas.subset import problem_of_schema
 
 _MAX_TOKENS = 2**31 - 1
+MAX_INSTRUCTIONS = 100_000
 
 
 _NAME = re.compile(r"\w[\w.:/@+~-]*")
@@ -63,3 +68,105 @@ class OverridesIn(RequestModel):
             if isinstance(effort, ThinkingBudgetIn)
             else effort,
         )
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+class OutputIn(RequestModel):
+    """The format of the run's final answer. It is always checked here, too."""
+
+    schema_: Metadata = Field(
+        alias="schema",
+        description="JSON Schema of an object. References stay within it. The answer is in `structured_output`.",
+    )
+    name: Str = Field("final_answer", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    mode: OutputMode = Field(
+        OutputMode.AUTO,
+        description="How the model is asked. `native`: its provider gets the schema. `tool`: it calls a tool "
+        "with its answer. `prompted`: its system prompt has the schema. `auto`: `native`, if the provider "
+        "supports it together with the tools, else `tool`.",
+    )
+    retries: int = Field(
+        2,
+        ge=0,
+        le=MAX_RETRIES,
+        strict=True,
+        description="How often the model may correct an answer that doesn't fit. Then the run fails with "
+        "`output_invalid`.",
+    )
+    strict: bool = Field(
+        False,
+        description="In `native` mode, have the provider keep to the whole schema. All properties have to be "
+        "required, and additional ones forbidden.",
+    )
+
+    @model_validator(mode="after")
+    def _schema_is_usable(self) -> Self:
+        problem = problem_of_output(self.schema_, self.name, strict=self.strict)
+        problem = problem or problem_of_schema(self.schema_)
+        if problem is not None:
+            raise PydanticCustomError("schema_unsupported", "{problem}", {"problem": problem})
+        return self
+
+    def to_domain(self) -> OutputSpec:
+        return OutputSpec(
+            schema=self.schema_,
+            name=self.name,
+            mode=self.mode,
+            retries=self.retries,
+            strict=self.strict,
+        )
+
+
+class ToolChoiceIn(RequestModel):
+    """The tool that the model has to call in the first step."""
+
+    name: Str = Field(min_length=1, max_length=200)
+
+
+class AnswerRequest(RequestModel):
+    """A request that may say what the model's answers have to be."""
+
+    output: OutputIn | None = Field(
+        None, description="The format of the final answer, in place of the agent's own."
+    )
+    instructions: Str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_INSTRUCTIONS,
+        description="Added to the agent's system prompt, for this run.",
+    )
+    tool_choice: Literal["auto", "none", "required"] | ToolChoiceIn | None = Field(
+        None,
+        description="`none`: the model calls no tools. `required`: its first step has to call one. An object: "
+        "its first step has to call that tool. Some models can't be forced while they reason.",
+    )
+    tools: list[Str] | None = Field(
+        None,
+        max_length=200,
+        fail_fast=True,
+        description="The names of the agent's tools that this run has. For this run there are no others.",
+    )
+
+    def wanted_answer(self) -> RequestedAnswer:
+        choice = self.tool_choice
+        if isinstance(choice, ToolChoiceIn):
+            choice_text: str | None = f"tool:{choice.name}"
+        else:
+            choice_text = None if choice == "auto" else choice
+        answer = RequestedAnswer(
+            output=None if self.output is None else self.output.to_domain(),
+            instructions=self.instructions,
+            tool_choice=choice_text,
+            tools=None if self.tools is None else tuple(dict.fromkeys(self.tools)),
+        )
+        return ANY_ANSWER if answer == ANY_ANSWER else answer
+
+    def used_answer_fields(self) -> dict[str, Any]:
+        """The fields that are set, for the fingerprint of the request."""
+        fields = AnswerRequest.model_fields
+        set_fields = {
+            name: getattr(self, name) for name in fields if getattr(self, name) is not None
+        }
+        return self.model_dump(mode="json", include=set(set_fields), by_alias=True)

@@ -1,24 +1,32 @@
 """Tickets and decisions."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasPath, BeforeValidator, Field, model_validator
 from pydantic.config import JsonDict
 
-from app.api.schemas.common import JsonValue, Metadata, RequestModel, ResponseModel, Str, Time
+from app.api.schemas.common import (
+    JsonValue,
+    Metadata,
+    RequestModel,
+    ResponseModel,
+    Str,
+    Time,
+    Uuid,
+)
 from app.api.schemas.messages import MessageOut, message_out
 from app.commands.tickets.decision_types import DecisionRequest, DecisionResult
 from app.commands.tickets.rejections import REFUSED_ID
 from app.domain.rules.remembered import Match, Remember, RuleScope
-from app.domain.tickets.decisions import Action, Decision
+from app.domain.tickets.decisions import Action
 from app.domain.tickets.decisions import DecisionAnswer as Given
 from app.domain.tickets.tickets import Ticket
 from app.queries.inbox import TicketView
 
 _EXAMPLE: JsonDict = {
     "decisions": [
-        {"ticket_id": "call_1", "action": "approve"},
-        {"ticket_id": "call_2", "action": "reject", "reason": "Not on a Friday."},
+        {"ticket_id": "01a1f250-cfef-74f4-9006-63218c79860a", "action": "approve"},
+        {"tool_call_id": "call_2", "action": "reject", "reason": "Not on a Friday."},
     ]
 }
 
@@ -27,20 +35,20 @@ class TicketOut(ResponseModel):
     """A question about one tool call. Decide it with POST /v1/runs/{run_id}/decisions."""
 
     id: str
-    ticket_id: str = Field(description="Name of the ticket within its run.")
-    run_id: str
+    name: str = Field(description="Name of the ticket within its run, for readers.")
+    run_id: str = Field(description="The run that asks: for a run above it, one of its children.")
     thread_id: str
     agent_id: str
     kind: str
     status: Literal["open", "decided", "expired", "void"]
-    tool_call_id: str | None
+    tool_call_id: str | None = Field(validation_alias="call_id")
     tool_name: str
     arguments: Any
     args_digest: str = Field(
         description="Digest of the arguments. Send it with a decision to approve exactly these."
     )
     resume_mode: str
-    allowed_actions: list[str]
+    allowed_actions: Annotated[list[str], BeforeValidator(sorted)]
     response_schema: dict[str, Any] | None
     reason: str | None
     message: str
@@ -49,7 +57,8 @@ class TicketOut(ResponseModel):
         description="The signal that a ticket of kind `event` waits for."
     )
     approvers: "ApproversOut | None" = Field(
-        description="Who may decide; null if every holder of `decisions:write` may."
+        validation_alias=AliasPath("terms", "approvers"),
+        description="Who may decide; null if every holder of `decisions:write` may.",
     )
     expires_at: Time | None
     on_expiry: str | None = Field(
@@ -79,66 +88,18 @@ class ApproversOut(ResponseModel):
 class DecisionOut(ResponseModel):
     """The decision about a ticket."""
 
-    decision_id: str
-    action: str
-    payload: Any
-    reason: str | None
-    decided_by: str
-    decided_at: Time
-
-
-def ticket_out(ticket: Ticket) -> TicketOut:
-    decision, approvers = ticket.decision, ticket.terms.approvers
-    return TicketOut(
-        id=ticket.id,
-        ticket_id=ticket.name,
-        run_id=ticket.run_id,
-        thread_id=ticket.thread_id,
-        agent_id=ticket.agent_id,
-        kind=ticket.kind.value,
-        status=ticket.status.value,
-        tool_call_id=ticket.call_id,
-        tool_name=ticket.tool_name,
-        arguments=ticket.arguments,
-        args_digest=ticket.args_digest,
-        resume_mode=ticket.resume_mode.value,
-        allowed_actions=sorted(ticket.allowed_actions),
-        response_schema=None if ticket.response_schema is None else dict(ticket.response_schema),
-        reason=ticket.reason,
-        message=ticket.message,
-        evidence=None if ticket.evidence is None else dict(ticket.evidence),
-        event=None
-        if ticket.event is None
-        else AwaitedEventOut(name=ticket.event.name, key=ticket.event.key),
-        approvers=None
-        if approvers is None
-        else ApproversOut(
-            scope=approvers.scope, not_starter=approvers.not_starter, quorum=approvers.quorum
-        ),
-        expires_at=ticket.expires_at,
-        on_expiry=None if ticket.expires_at is None else ticket.terms.on_expiry.value,
-        decision=None if decision is None else decision_out(decision),
-        applied_at=ticket.applied_at,
-        created_at=ticket.created_at,
-        updated_at=ticket.updated_at,
-    )
-
-
-def decision_out(decision: Decision) -> DecisionOut:
-    return DecisionOut(
-        decision_id=decision.decision_id,
-        action=decision.answer.action.value,
-        payload=decision.answer.payload,
-        reason=decision.answer.reason,
-        decided_by=decision.subject,
-        decided_at=decision.at,
-    )
+    id: str = Field(validation_alias="decision_id")
+    action: str = Field(validation_alias=AliasPath("answer", "action"))
+    payload: Any = Field(validation_alias=AliasPath("answer", "payload"))
+    reason: str | None = Field(validation_alias=AliasPath("answer", "reason"))
+    decided_by: str = Field(validation_alias="subject")
+    decided_at: Time = Field(validation_alias="at")
 
 
 class TicketRunOut(ResponseModel):
     """The run of the ticket."""
 
-    run_id: str
+    id: str
     status: Literal["created", "running", "waiting", "done"]
     agent_version: str
     started_by: str
@@ -167,6 +128,23 @@ class SimilarDecisionOut(ResponseModel):
     created_at: Time
 
 
+class VoteOut(ResponseModel):
+    """An approval that counts toward the quorum of a ticket."""
+
+    id: str = Field(validation_alias="decision_id")
+    action: str = Field(validation_alias=AliasPath("answer", "action"))
+    reason: str | None = Field(validation_alias=AliasPath("answer", "reason"))
+    decided_by: str = Field(validation_alias="subject")
+    decided_at: Time = Field(validation_alias="at")
+
+
+class MayDecideOut(ResponseModel):
+    """Whether the caller may decide the ticket."""
+
+    allowed: bool = Field(description="Whether the scopes and the approver rule allow it.")
+    reason: str | None = Field(description="What is missing; null if nothing is.")
+
+
 class TicketDetailOut(TicketOut):
     """A ticket with what an approver needs: the run, its last messages, and earlier decisions."""
 
@@ -181,31 +159,24 @@ class TicketDetailOut(TicketOut):
     similar: list[SimilarDecisionOut] = Field(
         description="Tickets about similar calls, newest first."
     )
+    votes: list[VoteOut] = Field(
+        description="Approvals so far that count toward the quorum, oldest first."
+    )
+    may_decide: MayDecideOut = Field(
+        description="Whether the caller may decide this ticket, and why not."
+    )
 
 
 def ticket_detail_out(page: TicketView) -> TicketDetailOut:
-    run, tool = page.run, page.tool
     return TicketDetailOut(
-        **ticket_out(page.ticket).__dict__,
-        run=TicketRunOut(
-            run_id=run.id,
-            status=run.status.value,
-            agent_version=page.agent_version,
-            started_by=run.started_by,
-            created_at=run.created_at,
-            metadata=dict(run.metadata),
-        ),
+        **TicketOut.model_validate(page.ticket).__dict__,
+        run=TicketRunOut.model_validate(page.run),
         agent_description=page.agent_description,
-        tool=None
-        if tool is None
-        else ToolOut(
-            name=tool.name,
-            description=tool.description,
-            parameters=dict(tool.parameters),
-            effect=tool.effect.value,
-        ),
+        tool=None if page.tool is None else ToolOut.model_validate(page.tool),
         last_messages=[message_out(entry) for entry in page.last_messages],
         similar=[_similar_out(other, page.ticket) for other in page.similar],
+        votes=[VoteOut.model_validate(vote) for vote in page.votes],
+        may_decide=MayDecideOut(allowed=page.obstacle is None, reason=page.obstacle),
     )
 
 
@@ -216,7 +187,7 @@ def _similar_out(other: Ticket, ticket: Ticket) -> SimilarDecisionOut:
         status=other.status.value,
         arguments=other.arguments,
         same_arguments=other.args_digest == ticket.args_digest,
-        decision=None if other.decision is None else decision_out(other.decision),
+        decision=None if other.decision is None else DecisionOut.model_validate(other.decision),
         created_at=other.created_at,
     )
 
@@ -232,11 +203,15 @@ class DecisionIn(RequestModel):
     """A decision. `approve` runs the call, `edit` runs it with other arguments, `respond` gives its result,
     `reject` denies it with a reason that the model reads, `cancel` drops it."""
 
-    ticket_id: Str = Field(
-        validation_alias=AliasChoices("ticket_id", "tool_call_id", "ticketId", "toolCallId"),
+    ticket_id: Uuid | None = Field(
+        None,
+        description="The `id` of the ticket: of this run, or of a run below it.",
+    )
+    tool_call_id: Str | None = Field(
+        None,
         min_length=1,
         max_length=500,
-        description="The `id`, `ticket_id` or `tool_call_id` of the ticket.",
+        description="Instead of `ticket_id`: the tool call of this run that the ticket is about.",
     )
     action: Action
     decision_id: Str | None = Field(
@@ -258,6 +233,8 @@ class DecisionIn(RequestModel):
     @model_validator(mode="after")
     def _fields_fit_the_action(self) -> "DecisionIn":
         given = self.model_fields_set
+        if (self.ticket_id is None) == (self.tool_call_id is None):
+            raise ValueError("name the ticket by `ticket_id` or by `tool_call_id`, not by both")
         if (self.decision_id or "").startswith(REFUSED_ID):
             raise ValueError(f"a `decision_id` can't begin with {REFUSED_ID!r}")
         if (self.action is Action.EDIT) != (self.arguments is not None):
@@ -274,7 +251,7 @@ class DecisionIn(RequestModel):
 
     def to_domain(self) -> DecisionRequest:
         return DecisionRequest(
-            ticket=self.ticket_id,
+            ticket=self.ticket_id or self.tool_call_id or "",
             answer=Given(
                 action=self.action,
                 arguments=self.arguments,
@@ -297,13 +274,28 @@ class DecisionsIn(RequestModel):
 
     model_config = {"json_schema_extra": {"examples": [_EXAMPLE]}}
 
+    decisions: list[DecisionIn] = Field(min_length=1, max_length=100, fail_fast=True)
+
+
+class DecisionsOfRunsIn(RequestModel):
+    """Decisions about tickets of several runs. Those of one run take effect together, or none of them."""
+
+    model_config = {
+        "json_schema_extra": {"examples": [{"decisions": _EXAMPLE["decisions"][:1]}]}  # type: ignore[index]
+    }
+
     decisions: list[DecisionIn] = Field(min_length=1, max_length=100)
+
+    @model_validator(mode="after")
+    def _each_names_its_ticket(self) -> "DecisionsOfRunsIn":
+        if any(one.ticket_id is None for one in self.decisions):
+            raise ValueError("each decision needs a `ticket_id`: a `tool_call_id` names no run")
+        return self
 
 
 class DecisionResultOut(ResponseModel):
     """What a decision did."""
 
-    id: str
     ticket_id: str
     status: Literal["accepted", "duplicate"]
     votes_missing: int = Field(
@@ -318,8 +310,7 @@ class DecisionResultOut(ResponseModel):
 
 def decision_result_out(result: DecisionResult) -> DecisionResultOut:
     return DecisionResultOut(
-        id=result.ticket.id,
-        ticket_id=result.ticket.name,
+        ticket_id=result.ticket.id,
         status="duplicate" if result.is_duplicate else "accepted",
         votes_missing=result.votes_missing,
         action=result.decision.answer.action.value,
@@ -327,4 +318,24 @@ def decision_result_out(result: DecisionResult) -> DecisionResultOut:
         decided_by=result.decision.subject,
         decided_at=result.decision.at,
         rule_id=result.rule.id if result.rule is not None and result.counts else None,
+    )
+
+
+class RunDecisionsOut(ResponseModel):
+    """What came of the decisions about one run."""
+
+    run_id: str | None = Field(description="The run; null for tickets that weren't found.")
+    ticket_ids: list[str] = Field(description="The tickets of the run that the request names.")
+    results: list[DecisionResultOut] = Field(description="Empty if the decisions were refused.")
+    error: dict[str, Any] | None = Field(
+        description="Why none of the run's decisions took effect: the problem that "
+        "POST /v1/runs/{run_id}/decisions would give. null if they did."
+    )
+
+
+class DecisionsOfRunsOut(ResponseModel):
+    """What came of the decisions, run by run."""
+
+    runs: list[RunDecisionsOut] = Field(
+        description="One entry for each run, in the order of the request."
     )

@@ -1,31 +1,51 @@
-"""Threads over HTTP: made, read, followed, removed."""
+"""Routes of threads: create, list, get, change, delete and follow."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.event_streams import StreamQuery, StreamSource, read_events
+from app.api.included import IncludeDep, ReadIncludeDep
+from app.api.lists import Listed, ListedAscending
 from app.api.runs.listing import Metadata, RunQuery, page_of_runs
-from app.api.schemas.common import ListCursor, ListLimit, Page, Seq, Str, Uuid
+from app.api.schemas.common import Page, Seq, Str, Uuid
 from app.api.schemas.messages import MessageOut, message_out
-from app.api.schemas.runs import EventsPage, RunOut
-from app.api.schemas.threads import ThreadChange, ThreadIn, ThreadOut, thread_out
+from app.api.schemas.runs import EventsPage, RunOut, run_out
+from app.api.schemas.thread_names import ThreadKey
+from app.api.schemas.threads import (
+    ListedThreadOut,
+    ThreadChange,
+    ThreadIn,
+    ThreadOut,
+    ThreadSnapshotHead,
+    ThreadSnapshotOut,
+    listed_thread_out,
+)
+from app.api.snapshots import DEFAULT_MESSAGES_LIMIT, MessagesLimit, open_output
 from app.clock import new_id
-from app.commands.idempotency import IdempotentCommand
+from app.commands.idempotency import once_for
 from app.commands.threads import threads
-from app.domain.idempotency import KeptAnswer
+from app.domain.idempotency import StoredResponse
 from app.domain.ids import RunId, ThreadId
-from app.domain.threads.messages import Visibility
-from app.domain.threads.threads import Thread
+from app.domain.threads.messages import MessageFilter, Visibility
+from app.domain.threads.threads import ListedThread, Thread, ThreadFilter, ThreadSort
 from app.events.follow import StreamScope
 from app.http import cursors
 from app.http.access import AuthorizedRoute, MayFollowThread, MayRead, MayWrite
 from app.http.deps import ContextDep, StreamOptionsDep
 from app.http.error_codes import error_responses
 from app.http.idempotency_key import KeyDep
+from app.http.query_params import in_event_loop, listed_names
+from app.http.sliced_json import sliced_json
 from app.queries import records
+from app.queries.snapshots import read_thread_snapshot
+from app.queries.usage import with_usage
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["threads"])
+_INCLUDED = ("rolled_back", "provider_data")
 _of_a_thread = error_responses("thread_not_found")
 
 
@@ -38,24 +58,26 @@ async def create_thread(
     body: ThreadIn, ctx: ContextDep, principal: MayWrite, response: Response, key: KeyDep
 ) -> ThreadOut:
     """Create an empty thread. Starting a run creates one, too."""
-    parent = body.parent_thread_id
     thread = await threads.create_thread(
         ctx,
         principal,
-        ThreadId(body.thread_id or new_id()),
+        body.thread_in(principal.tenant) or ThreadId(new_id()),
+        key=body.thread_key,
         title=body.title,
         resource_id=body.resource_id,
-        parent_thread_id=None if parent is None else ThreadId(parent),
+        parent_thread_id=body.parent_in(principal.tenant),
         metadata=body.metadata,
-        once=None if key is None else IdempotentCommand(key, thread_created),
+        once=once_for(key, thread_created),
     )
     response.headers["Location"] = thread_location(thread)
-    return thread_out(thread)
+    return ThreadOut.model_validate(thread)
 
 
-def thread_created(thread: Thread) -> KeptAnswer:
+def thread_created(thread: Thread) -> StoredResponse:
     """The response to a creation, which is stored for repetitions."""
-    return KeptAnswer(201, thread_out(thread).model_dump_json(), thread_location(thread))
+    return StoredResponse(
+        201, ThreadOut.model_validate(thread).model_dump_json(), thread_location(thread)
+    )
 
 
 def thread_location(thread: Thread) -> str:
@@ -67,40 +89,60 @@ async def list_threads(
     ctx: ContextDep,
     principal: MayRead,
     metadata: Metadata,
+    paging: Listed,
+    key: Annotated[
+        ThreadKey | None, Query(description="Only the thread with this `thread_key`.")
+    ] = None,
+    title: Annotated[
+        Str | None,
+        Query(
+            max_length=200,
+            description="Only threads whose title has words that begin with each of these words.",
+        ),
+    ] = None,
+    sort: Annotated[
+        ThreadSort,
+        Query(
+            description="What `order` is about. With `last_run_at`, threads without a run are left out."
+        ),
+    ] = ThreadSort.CREATED,
+    include: Annotated[
+        Literal["last_message"] | None,
+        Query(description="`last_message` adds the beginning of the newest message."),
+    ] = None,
     resource_id: Annotated[Str | None, Query(max_length=500)] = None,
     parent_thread_id: Uuid | None = None,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
-) -> Page[ThreadOut]:
-    """List threads, newest first. `metadata.KEY=TEXT` filters by metadata."""
+) -> Page[ListedThreadOut]:
+    """List threads, by default the newest first. `metadata.KEY=TEXT` filters by metadata."""
     parent = None if parent_thread_id is None else ThreadId(parent_thread_id)
-    query = {
-        "list": "threads",
-        "resource_id": resource_id,
-        "parent_thread_id": parent,
-        "metadata": metadata,
-    }
-    place = cursors.decode(query, cursor)
+    wanted = ThreadFilter(
+        key=key, title=title, resource_id=resource_id, parent_thread_id=parent, metadata=metadata
+    )
+    query = paging.of(list="threads", sort=sort, **asdict(wanted))
     found = await records.list_threads(
         ctx,
         principal,
-        resource_id=resource_id,
-        parent_thread_id=parent,
-        metadata=metadata,
-        before=None if place is None else (place[0], ThreadId(place[1])),
-        limit=limit,
+        wanted,
+        query.by_creation(),
+        sort,
+        last_messages=include == "last_message",
     )
-    return Page[ThreadOut].of(
-        found,
-        show=thread_out,
-        cursor=lambda thread: cursors.encode(query, thread.created_at, thread.id),
+    return Page[ListedThreadOut].of(
+        found, show=listed_thread_out, cursor=lambda each: _cursor(query.name, each)
     )
+
+
+def _cursor(query: Mapping[str, Any], listed: ListedThread) -> str:
+    thread = listed.thread
+    if listed.last_run_at is None or thread.latest_run_id is None:
+        return cursors.encode(query, thread.created_at, thread.id)
+    return cursors.encode(query, listed.last_run_at, thread.latest_run_id)
 
 
 @router.get("/{thread_id}", responses=_of_a_thread)
 async def get_thread(thread_id: Uuid, ctx: ContextDep, principal: MayRead) -> ThreadOut:
     """Get a thread."""
-    return thread_out(await records.read_thread(ctx, principal, ThreadId(thread_id)))
+    return ThreadOut.model_validate(await records.read_thread(ctx, principal, ThreadId(thread_id)))
 
 
 @router.patch("/{thread_id}", responses=_of_a_thread)
@@ -111,7 +153,9 @@ async def change_thread(
     changes = {name: getattr(body, name) for name in body.model_fields_set}
     if changes.get("metadata", {}) is None:
         changes["metadata"] = {}
-    return thread_out(await threads.change_thread(ctx, principal, ThreadId(thread_id), changes))
+    return ThreadOut.model_validate(
+        await threads.change_thread(ctx, principal, ThreadId(thread_id), changes)
+    )
 
 
 @router.delete(
@@ -129,10 +173,9 @@ async def delete_thread(
             description="What happens to its child threads: refuse the request, detach them, or delete them."
         ),
     ] = threads.ChildThreads.REJECT,
-    child_strategy: Annotated[threads.ChildThreads | None, Query(include_in_schema=False)] = None,
 ) -> None:
     """Delete a thread with its runs, messages and events. Refused while a run occupies it."""
-    await threads.delete_thread(ctx, principal, ThreadId(thread_id), child_strategy or children)
+    await threads.delete_thread(ctx, principal, ThreadId(thread_id), children)
 
 
 @router.get("/{thread_id}/messages", responses=_of_a_thread)
@@ -140,57 +183,78 @@ async def list_messages(
     thread_id: Uuid,
     ctx: ContextDep,
     principal: MayRead,
-    after: Annotated[Seq | None, Query(description="Only messages after this seq.")] = None,
-    before: Annotated[Seq | None, Query(description="Only messages before this seq.")] = None,
-    order: Literal["asc", "desc"] = "asc",
-    run_id: Uuid | None = None,
+    paging: ListedAscending,
+    from_seq: Annotated[
+        Seq | None, Query(description="Only messages from this position on.")
+    ] = None,
+    to_seq: Annotated[Seq | None, Query(description="Only messages up to this position.")] = None,
+    run_id: Annotated[
+        Uuid | None, Query(description="Only messages that this run has written.")
+    ] = None,
     visibility: Literal["all", "internal", "any"] = "all",
     include: Annotated[
-        Literal["rolled_back"] | None,
-        Query(description="`rolled_back` includes messages that were rolled back."),
+        str | None,
+        Query(
+            max_length=100,
+            description="What to show in addition, separated by commas. `rolled_back`: messages that were "
+            "rolled back. `provider_data`: what providers want back with their answers.",
+        ),
     ] = None,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
 ) -> Page[MessageOut]:
-    """List the messages of a thread, by default without internal ones and those rolled back."""
-    query = {
-        "list": f"messages of {thread_id}",
-        "after": after,
-        "before": before,
-        "order": order,
-        "run_id": run_id,
-        "visibility": visibility,
-        "include": include,
-    }
-    seq = cursors.decode_seq(query, cursor)
-    if seq is not None:
-        after, before = (seq, before) if order == "asc" else (after, seq)
-    found = await records.list_messages(
-        ctx,
-        principal,
-        ThreadId(thread_id),
-        after=after,
-        before=before,
-        descending=order == "desc",
+    """List the messages of a thread, by default the oldest first, without internal ones and those rolled
+    back."""
+    names = frozenset[str]() if include is None else listed_names("include", include, _INCLUDED)
+    wanted = MessageFilter(
+        from_seq=from_seq,
+        to_seq=to_seq,
         run_id=None if run_id is None else RunId(run_id),
         visibility=None if visibility == "any" else Visibility(visibility),
-        limit=limit,
-        with_rolled_back=include == "rolled_back",
+        with_rolled_back="rolled_back" in names,
+    )
+    query = paging.of(list=f"messages of {thread_id}", **asdict(wanted))
+    found = await records.list_messages(
+        ctx, principal, ThreadId(thread_id), wanted, query.by_number()
     )
     return Page[MessageOut].of(
         found,
-        show=message_out,
-        cursor=lambda entry: cursors.encode_seq(query, entry.seq),
+        show=partial(message_out, with_provider_data="provider_data" in names),
+        cursor=lambda entry: cursors.encode_seq(query.name, entry.seq),
     )
 
 
 @router.get("/{thread_id}/runs", responses=_of_a_thread)
 async def list_thread_runs(
-    thread_id: Uuid, ctx: ContextDep, principal: MayRead, query: Annotated[RunQuery, Depends()]
+    thread_id: Uuid,
+    ctx: ContextDep,
+    principal: MayRead,
+    query: Annotated[RunQuery, in_event_loop(RunQuery)],
+    included: ReadIncludeDep,
 ) -> Page[RunOut]:
-    """List the runs of a thread, newest first. `metadata.KEY=TEXT` filters by metadata."""
+    """List the runs of a thread, by default the newest first. `metadata.KEY=TEXT` filters by metadata."""
     await records.read_thread(ctx, principal, ThreadId(thread_id))
-    return await page_of_runs(ctx, principal, query, ThreadId(thread_id))
+    return await page_of_runs(ctx, principal, query, included, ThreadId(thread_id))
+
+
+@router.get("/{thread_id}/snapshot", response_model=ThreadSnapshotOut, responses=_of_a_thread)
+async def get_thread_snapshot(
+    thread_id: Uuid,
+    ctx: ContextDep,
+    reader: MayFollowThread,
+    included: ReadIncludeDep,
+    messages_limit: MessagesLimit = DEFAULT_MESSAGES_LIMIT,
+) -> Response:
+    """Get the thread, its newest messages and what its open run is doing. Follow its events after
+    `last_event_id`. A stream token of the thread is enough."""
+    found = await read_thread_snapshot(ctx, reader, ThreadId(thread_id), messages_limit)
+    view = found.view
+    if view is not None and included.usage:
+        [view] = await with_usage(ctx, reader, [view])
+    without_messages = ThreadSnapshotHead(
+        thread=ThreadOut.model_validate(found.thread),
+        run=None if view is None else run_out(view, included),
+        **open_output(found),
+    )
+    return sliced_json(without_messages, "messages", found.messages, message_out)
 
 
 @router.get(
@@ -207,7 +271,8 @@ async def list_thread_events(
     ctx: ContextDep,
     reader: MayFollowThread,
     options: StreamOptionsDep,
-    query: Annotated[StreamQuery, Depends()],
+    query: Annotated[StreamQuery, in_event_loop(StreamQuery)],
+    included: IncludeDep,
 ) -> Response:
     """The events of all runs of a thread: as a stream, which stays open, or as a page."""
     await records.read_thread(ctx, reader, ThreadId(thread_id))
@@ -215,6 +280,6 @@ async def list_thread_events(
         StreamScope(reader.tenant, ThreadId(thread_id)),
         before_first=0,
         is_done=False,
-        snapshot=f"/v1/threads/{thread_id}/messages",
+        snapshot=f"/v1/threads/{thread_id}/snapshot",
     )
-    return await read_events(request, ctx, source, query, options)
+    return await read_events(request, ctx, source, query, included, options)

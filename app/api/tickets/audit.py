@@ -7,13 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from app.api.schemas.audit import AuditOut, case_out, lines_of
-from app.api.schemas.common import Instant, Uuid
+from app.api.lists import ListedAscending
+from app.api.schemas.audit import AuditCaseOut, lines_of
+from app.api.schemas.common import Instant, Page, Uuid
 from app.context import ServiceContext
-from app.domain.ids import RunId
+from app.domain.ids import RunId, TicketKey
 from app.domain.json_values import compact
 from app.domain.principals import Principal
 from app.domain.timestamps import Period
+from app.http import cursors
 from app.http.access import AuthorizedRoute, MayRead
 from app.http.deps import ContextDep
 from app.http.error_codes import error_responses
@@ -25,10 +27,23 @@ LINES_PER_PAGE = "application/x-ndjson"
 
 
 @router.get("/runs/{run_id}/audit", responses=error_responses("run_not_found"))
-async def get_run_audit(run_id: Uuid, ctx: ContextDep, principal: MayRead) -> AuditOut:
-    """Get the audit of a run: each call with a ticket, all decisions about it, and its outcome."""
-    cases = await audit.audit_run(ctx, principal, RunId(run_id))
-    return AuditOut(run_id=run_id, cases=[case_out(case) for case in cases])
+async def list_run_audit(
+    run_id: Uuid,
+    ctx: ContextDep,
+    principal: MayRead,
+    paging: ListedAscending,
+    ticket_id: Annotated[Uuid | None, Query(description="Only the case of this ticket.")] = None,
+) -> Page[AuditCaseOut]:
+    """List the audit of a run, by default the oldest first: each call with a ticket, all decisions about it,
+    and its outcome."""
+    query = paging.of(list="audit", run=run_id, ticket=ticket_id)
+    ticket = None if ticket_id is None else TicketKey(ticket_id)
+    found = await audit.audit_run(ctx, principal, RunId(run_id), ticket, query.by_creation())
+    return Page[AuditCaseOut].of(
+        found,
+        show=AuditCaseOut.model_validate,
+        cursor=lambda case: cursors.encode(query.name, case.ticket.created_at, case.ticket.id),
+    )
 
 
 @router.get(

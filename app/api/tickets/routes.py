@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from app.api.schemas.common import Instant, ListCursor, ListLimit, Page, Str, Uuid
+from app.api.event_streams import CursorQuery
+from app.api.lists import Listed
+from app.api.schemas.common import Instant, Page, Str, Uuid
 from app.api.schemas.runs import EventsPage
-from app.api.schemas.tickets import TicketDetailOut, TicketOut, ticket_detail_out, ticket_out
+from app.api.schemas.thread_names import ThreadQuery
+from app.api.schemas.tickets import TicketDetailOut, TicketOut, ticket_detail_out
 from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
 from app.events.follow import parse_cursor
@@ -17,6 +20,7 @@ from app.http.access import AuthorizedRoute, MayFollowInbox, MayRead
 from app.http.deps import ContextDep, StreamOptionsDep
 from app.http.error_codes import error_responses
 from app.http.headers import wants_event_stream
+from app.http.query_params import in_event_loop
 from app.http.sse import EventStream
 from app.queries import inbox
 
@@ -24,13 +28,17 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/tickets", tags=["tic
 
 ListedKind = Literal["approval", "input", "frontend", "outcome_unknown", "limit", "auth", "event"]
 AgentName = Annotated[Str | None, Query(max_length=200)]
-ToolName = Annotated[Str | None, Query(max_length=200)]
+ToolName = Annotated[
+    Str | None, Query(max_length=200, description="Only tickets about calls of this tool.")
+]
 
 
 @router.get("")
 async def list_tickets(
     ctx: ContextDep,
     principal: MayRead,
+    paging: Listed,
+    thread: Annotated[ThreadQuery, in_event_loop(ThreadQuery)],
     status: Annotated[
         TicketStatus | None, Query(description="Only tickets with this status, such as `open`.")
     ] = None,
@@ -39,80 +47,51 @@ async def list_tickets(
         Query(description="Only tickets of this kind. `event` is listed only if it is named here."),
     ] = None,
     agent_id: AgentName = None,
-    tool: ToolName = None,
+    tool_name: ToolName = None,
     run_id: Uuid | None = None,
     assignee: Annotated[
         Literal["me"] | None,
         Query(description="`me`: only open tickets that you may decide and haven't voted on."),
     ] = None,
     expires_before: Instant | None = None,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
 ) -> Page[TicketOut]:
-    """List tickets of all runs, newest first."""
-    query = {
-        "list": "tickets",
-        "status": status,
-        "kind": kind,
-        "agent": agent_id,
-        "tool": tool,
-        "run": run_id,
-        "assignee": assignee,
-        "expires_before": expires_before,
-    }
-    place = cursors.decode(query, cursor)
+    """List tickets of all runs, by default the newest first."""
+    thread_id = thread.thread_in(principal.tenant)
+    query = paging.of(
+        list="tickets",
+        status=status,
+        kind=kind,
+        agent=agent_id,
+        tool=tool_name,
+        run=run_id,
+        thread=thread_id,
+        assignee=assignee,
+        expires_before=expires_before,
+    )
     wanted = TicketFilter(
         status=status,
         kind=None if kind is None else TicketKind(kind),
         agent_id=None if agent_id is None else AgentId(agent_id),
-        tool=tool,
+        tool_name=tool_name,
         run_id=None if run_id is None else RunId(run_id),
+        thread_id=thread_id,
         expires_before=expires_before,
         decidable_by=None if assignee is None else principal,
     )
-    found = await inbox.list_tickets(
-        ctx,
-        principal,
-        wanted,
-        before=None if place is None else (place[0], TicketKey(place[1])),
-        limit=limit,
-    )
+    found = await inbox.list_tickets(ctx, principal, wanted, query.by_creation())
     return Page[TicketOut].of(
         found,
-        show=ticket_out,
-        cursor=lambda ticket: cursors.encode(query, ticket.created_at, ticket.id),
+        show=TicketOut.model_validate,
+        cursor=lambda ticket: cursors.encode(query.name, ticket.created_at, ticket.id),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class InboxQuery:
-    """Query of the ticket events. `Last-Event-ID` wins, because a reconnecting browser keeps its URL."""
+class InboxQuery(CursorQuery):
+    """Query of the ticket events."""
 
-    last_event_id: Annotated[
-        str | None,
-        Header(
-            alias="Last-Event-ID",
-            description="Id of the last event that you got. Wins over `after`.",
-        ),
-    ] = None
-    after: Annotated[
-        str | None, Query(max_length=30, description="Begin after the event with this id.")
-    ] = None
-    begin: Annotated[
-        Literal["start", "now"],
-        Query(
-            alias="from",
-            description="Where to begin without an id: at the first event that is kept, or now.",
-        ),
-    ] = "start"
     agent_id: AgentName = None
-    tool: ToolName = None
-    named: Annotated[bool, Query(description="`1` adds `event:` lines with the event's type.")] = (
-        False
-    )
-    limit: Annotated[int, Query(ge=1, le=500, description="Maximum number of items of a page.")] = (
-        100
-    )
+    tool_name: ToolName = None
 
 
 @router.get(
@@ -130,14 +109,15 @@ async def list_ticket_events(
     ctx: ContextDep,
     reader: MayFollowInbox,
     options: StreamOptionsDep,
-    query: Annotated[InboxQuery, Depends()],
+    query: Annotated[InboxQuery, in_event_loop(InboxQuery)],
 ) -> Response:
     """Events of all tickets of the tenant, in order: opened, voted, decided, reminder, expired, void. `seq`
     counts ticket events only. A stream stays open."""
     wanted = TicketFilter(
-        agent_id=None if query.agent_id is None else AgentId(query.agent_id), tool=query.tool
+        agent_id=None if query.agent_id is None else AgentId(query.agent_id),
+        tool_name=query.tool_name,
     )
-    text = query.last_event_id if query.last_event_id is not None else query.after
+    text = query.cursor_text
     if text is None:
         after = await first_cursor(ctx.database, reader.tenant, now=query.begin == "now")
     else:
@@ -164,7 +144,7 @@ async def list_ticket_events(
     return Response(body, media_type="application/json")
 
 
-@router.get("/{id}", responses=error_responses("ticket_not_found"))
-async def get_ticket(id: Uuid, ctx: ContextDep, principal: MayRead) -> TicketDetailOut:
+@router.get("/{ticket_id}", responses=error_responses("ticket_not_found"))
+async def get_ticket(ticket_id: Uuid, ctx: ContextDep, principal: MayRead) -> TicketDetailOut:
     """Get a ticket with its run, tool and last messages, and decisions about similar calls."""
-    return ticket_detail_out(await inbox.read_ticket(ctx, principal, TicketKey(id)))
+    return ticket_detail_out(await inbox.read_ticket(ctx, principal, TicketKey(ticket_id)))

@@ -3,12 +3,13 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import AliasPath, Field
 
-from app.api.schemas.common import ListCursor, ListLimit, Page, ResponseModel, Str, Time, Uuid
+from app.api.lists import Listed
+from app.api.schemas.common import Page, ResponseModel, Str, Time, Uuid
 from app.commands.tickets import rules
 from app.domain.ids import AgentId, RuleId
-from app.domain.rules.remembered import RememberedRule, RuleScope
+from app.domain.rules.remembered import RuleScope
 from app.http import cursors
 from app.http.access import AuthorizedRoute, MayDecide, MayRead
 from app.http.deps import ContextDep
@@ -24,76 +25,58 @@ class RuleOut(ResponseModel):
     scope: Literal["run", "thread", "agent"]
     scope_id: str = Field(description="Id of the run, thread or agent that the rule applies to.")
     agent_id: str = Field(description="The rule applies to calls of this agent.")
-    pattern: str
+    pattern: str = Field(validation_alias=AliasPath("rule", "pattern", "text"))
     arguments: dict[str, Any] | None = Field(
-        description="Only calls with exactly these arguments; null for all."
+        validation_alias=AliasPath("rule", "arguments"),
+        description="Only calls with exactly these arguments; null for all.",
     )
-    behavior: Literal["allow", "ask", "deny"]
-    reason: str | None
-    ticket: str | None = Field(description="Id of the ticket whose decision was remembered.")
+    behavior: Literal["allow", "ask", "deny"] = Field(
+        validation_alias=AliasPath("rule", "behavior")
+    )
+    reason: str | None = Field(validation_alias=AliasPath("rule", "reason"))
+    ticket_id: str | None = Field(
+        validation_alias="ticket",
+        description="Id of the ticket whose decision was remembered.",
+    )
     created_by: str
     created_at: Time
     revoked_by: str | None
     revoked_at: Time | None
 
 
-def rule_out(made: RememberedRule) -> RuleOut:
-    rule = made.rule
-    return RuleOut(
-        id=made.id,
-        scope=made.scope.value,
-        scope_id=made.scope_id,
-        agent_id=made.agent_id,
-        pattern=rule.pattern.text,
-        arguments=None if rule.arguments is None else dict(rule.arguments),
-        behavior=rule.behavior.value,
-        reason=rule.reason,
-        ticket=made.ticket,
-        created_by=made.created_by,
-        created_at=made.created_at,
-        revoked_by=made.revoked_by,
-        revoked_at=made.revoked_at,
-    )
-
-
 @router.get("")
 async def list_rules(
     ctx: ContextDep,
     principal: MayRead,
+    paging: Listed,
     scope: RuleScope | None = None,
     scope_id: Annotated[Str | None, Query(max_length=200)] = None,
     agent_id: Annotated[Str | None, Query(max_length=200)] = None,
-    revoked: Annotated[bool, Query(description="`1` includes revoked rules.")] = False,
-    cursor: ListCursor = None,
-    limit: ListLimit = 50,
+    include: Annotated[
+        Literal["revoked"] | None, Query(description="`revoked` includes revoked rules.")
+    ] = None,
 ) -> Page[RuleOut]:
-    """List remembered rules, newest first."""
-    query = {
-        "list": "rules",
-        "scope": scope,
-        "scope_id": scope_id,
-        "agent_id": agent_id,
-        "revoked": revoked,
-    }
-    place = cursors.decode(query, cursor)
+    """List remembered rules, by default the newest first."""
+    query = paging.of(
+        list="rules", scope=scope, scope_id=scope_id, agent_id=agent_id, include=include
+    )
     found = await rules.list_rules(
         ctx,
         principal,
         scope=scope,
         scope_id=scope_id,
         agent_id=None if agent_id is None else AgentId(agent_id),
-        with_revoked=revoked,
-        before=None if place is None else (place[0], RuleId(place[1])),
-        limit=limit,
+        with_revoked=include == "revoked",
+        requested=query.by_creation(),
     )
     return Page[RuleOut].of(
         found,
-        show=rule_out,
-        cursor=lambda made: cursors.encode(query, made.created_at, made.id),
+        show=RuleOut.model_validate,
+        cursor=lambda made: cursors.encode(query.name, made.created_at, made.id),
     )
 
 
-@router.delete("/{id}", status_code=204, responses=error_responses("rule_not_found"))
-async def revoke_rule(id: Uuid, ctx: ContextDep, principal: MayDecide) -> None:
+@router.delete("/{rule_id}", status_code=204, responses=error_responses("rule_not_found"))
+async def revoke_rule(rule_id: Uuid, ctx: ContextDep, principal: MayDecide) -> None:
     """Revoke a rule. It no longer applies from the next step on."""
-    await rules.revoke_rule(ctx, principal, RuleId(id))
+    await rules.revoke_rule(ctx, principal, RuleId(rule_id))

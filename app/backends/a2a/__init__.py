@@ -1,1 +1,1 @@
-"""The client of an A2A agent. What every remote agent has in common is in `backends/remote`."""
+"""The client of an A2A agent. Code for every kind of remote agent is in `backends/remote`."""

@@ -1,7 +1,7 @@
-"""The A2A client: one endpoint's agent, by the protocol's own client.
+"""The A2A client of one endpoint, built on the protocol's own library.
 
-A turn is a message to a task. Its result is streamed where the agent can stream. Otherwise, and after a
-broken stream, the task is polled with growing pauses.
+A turn is a message to a task. If the agent supports streams, the result is streamed. Otherwise, and after a
+broken stream, the task is polled with growing delays.
 """
 
 import asyncio
@@ -17,11 +17,12 @@ import structlog
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as wire
 
+from app.backends.a2a.bounds import bound_response
 from app.backends.a2a.errors import FINAL_CODES, REMOTE_ERRORS, failure_of, remote_errors_translated
 from app.backends.a2a.options import CAPABILITIES, A2AOptions
 from app.backends.a2a.task import QUESTION_STATES, RemoteTask
 from app.backends.base import Abort, BackendError, PendingQuestions, Turn, TurnEmitter
-from app.backends.retrying import FIRST_PAUSE, retry_within
+from app.backends.retrying import FIRST_DELAY_SECONDS, retry_within
 from app.clock import sleep
 from app.domain.agents.backend_results import BackendResult, TimedOut
 from app.domain.agents.capabilities import Capabilities
@@ -30,7 +31,7 @@ from app.domain.json_values import Json
 from app.domain.threads.messages import Base64Source, Media, Message, Text, UrlSource
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-SILENCE_TIMEOUT_SECONDS = 30.0
+IDLE_TIMEOUT_SECONDS = 30.0
 """Seconds without an update of an accepted task, after which it is polled over another connection."""
 PROGRESS_ACTIVITY = "a2a-task-progress"
 
@@ -53,7 +54,7 @@ class A2ABackend:
     # --- a turn ---------------------------------------------------------------------------------
 
     async def execute_root(self, turn: Turn, emitter: TurnEmitter) -> BackendResult:
-        task = RemoteTask.was_asked(turn.binding or {})
+        task = RemoteTask.from_binding(turn.binding or {})
         try:
             async with asyncio.timeout(self.endpoint.timeout) as within:
                 with remote_errors_translated():
@@ -66,37 +67,37 @@ class A2ABackend:
             return BackendResult(status=TimedOut(), status_reason=reason, binding=task.binding)
 
     async def _run_turn(self, turn: Turn, emitter: TurnEmitter, task: RemoteTask) -> None:
-        listening = _TurnListener(emitter, task, is_accepted=turn.joins)
-        patience = self.options.retry_seconds
-        client = await retry_within(patience, self._connected)
+        listener = _TurnListener(emitter, task, is_accepted=turn.joins)
+        timeout = self.options.retry_seconds
+        client = await retry_within(timeout, self._connected)
         if not turn.joins:
             request = self._request(turn)
             task.state = "submitted"
-            await retry_within(patience, lambda: self._send(client, request, listening))
-        await self._wait_until_settled(client, listening)
+            await retry_within(timeout, lambda: self._send(client, request, listener))
+        await self._wait_until_settled(client, listener)
 
     async def _send(
-        self, client: Client, request: wire.SendMessageRequest, listening: "_TurnListener"
+        self, client: Client, request: wire.SendMessageRequest, listener: "_TurnListener"
     ) -> None:
         """Begin a turn. Once the remote has accepted it, it continues even if the connection breaks."""
         try:
-            await listening.receive(client.send_message(request))
+            await listener.receive(client.send_message(request))
         except REMOTE_ERRORS as error:
-            if not listening.is_accepted:
+            if not listener.is_accepted:
                 raise failure_of(error) from error
-            log.info("a2a_stream_broke_off", error=repr(error)[:200])
+            log.info("a2a_stream_interrupted", error=repr(error)[:200])
 
-    async def _wait_until_settled(self, client: Client, listening: "_TurnListener") -> None:
-        """Follow the task until it is settled: by its stream as long as there is one, else by polling."""
-        wait, out_of_reach_since = FIRST_PAUSE, None
+    async def _wait_until_settled(self, client: Client, listener: "_TurnListener") -> None:
+        """Follow the task until it is settled: by its stream while there is one, else by polling."""
+        wait, unreachable_since = FIRST_DELAY_SECONDS, None
         streams = self._may_stream
-        while not listening.task.is_settled or not listening.has_update:
+        while not listener.task.is_settled or not listener.has_update:
             try:
                 if streams:
-                    await listening.receive(client.subscribe(self._subscription(listening.task)))
-                if not listening.task.is_settled or not listening.has_update:
-                    await self._ask(client, listening)
-                out_of_reach_since = None
+                    await listener.receive(client.subscribe(self._subscription(listener.task)))
+                if not listener.task.is_settled or not listener.has_update:
+                    await self._ask(client, listener)
+                unreachable_since = None
             except NotImplementedError:
                 streams = False
                 continue
@@ -104,41 +105,44 @@ class A2ABackend:
                 if isinstance(error, FINAL_CODES):
                     raise failure_of(error) from error
                 if streams:
-                    # The remote may stream no more, and still answer polls.
+                    # The remote may have ended the stream, and still answer polls.
                     streams = False
                     continue
-                if out_of_reach_since is None:
-                    log.warning("remote_out_of_reach", error=repr(error)[:200])
-                    out_of_reach_since = monotonic()
-                if monotonic() - out_of_reach_since > self.options.retry_seconds:
+                if unreachable_since is None:
+                    log.warning("remote_unreachable", error=repr(error)[:200])
+                    unreachable_since = monotonic()
+                if monotonic() - unreachable_since > self.options.retry_seconds:
                     raise failure_of(error) from error
-            if not listening.task.is_settled:
+            if not listener.task.is_settled:
                 await sleep(wait)
                 wait = min(2 * wait, self.options.poll_interval)
 
-    async def _ask(self, client: Client, listening: "_TurnListener") -> None:
-        listening.task.update_task(await self._fetch(client, listening.task.task_id))
-        await listening.emit_progress()
+    async def _ask(self, client: Client, listener: "_TurnListener") -> None:
+        listener.task.update_task(await self._fetch(client, listener.task.task_id))
+        await listener.emit_progress()
 
     async def _fetch(self, client: Client, task_id: str) -> wire.Task:
         request = wire.GetTaskRequest(tenant=self._tenant, id=task_id)
         try:
-            async with asyncio.timeout(SILENCE_TIMEOUT_SECONDS):
+            async with asyncio.timeout(IDLE_TIMEOUT_SECONDS):
                 return await client.get_task(request)
         except TimeoutError as error:
-            raise httpx.ReadTimeout(f"no answer within {SILENCE_TIMEOUT_SECONDS:g} s") from error
+            raise httpx.ReadTimeout(f"no answer within {IDLE_TIMEOUT_SECONDS:g} s") from error
 
     def _request(self, turn: Turn) -> wire.SendMessageRequest:
-        """A task that waits for an answer gets it; otherwise a new task begins in the same context."""
+        """Build the request.
+
+        A task that waits for an answer gets it; else it starts a task in the same context.
+        """
         binding = turn.binding or {}
-        goes_on = binding.get("last_state") in QUESTION_STATES
+        is_continued = binding.get("last_state") in QUESTION_STATES
         parts = [part for message in turn.new_messages for part in _parts(message)]
         return wire.SendMessageRequest(
             tenant=self._tenant,
             message=wire.Message(
                 message_id=turn.key,
                 context_id=binding.get("context_id", ""),
-                task_id=binding.get("task_id", "") if goes_on else "",
+                task_id=binding.get("task_id", "") if is_continued else "",
                 role=wire.ROLE_USER,
                 parts=parts,
             ),
@@ -151,7 +155,7 @@ class A2ABackend:
     # --- the end of one -------------------------------------------------------------------------
 
     async def pending_questions(self, query: PendingQuestions) -> frozenset[str]:
-        """A task has one question at a time, which has no name there."""
+        """The names of the open questions. A task has one question at a time, without a name."""
         client = await self._connected()
         task = RemoteTask()
         try:
@@ -184,13 +188,17 @@ class A2ABackend:
         return self.endpoint.target or ""
 
     async def _connected(self) -> Client:
-        """A client by the agent's own card, which is read once."""
+        """A client for the agent's card, which is read once."""
         if self._client is not None:
             return self._client
         if self._http is None:
-            headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+            # The bounds count bytes as they are sent: a compressed body could become far larger.
+            headers = {"Accept-Encoding": "identity"}
+            if self.token is not None:
+                headers["Authorization"] = f"Bearer {self.token}"
             self._http = httpx.AsyncClient(
                 headers=headers,
+                event_hooks={"response": [bound_response]},
                 timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_SECONDS),
                 follow_redirects=False,
             )
@@ -211,7 +219,7 @@ class A2ABackend:
         return self._client
 
     def _drop_proxies(self, card: wire.AgentCard) -> None:
-        """Only addresses of the endpoint's own origin count: a card must not lead the token away."""
+        """Drop interfaces outside of the endpoint's origin: a card must not send the token elsewhere."""
         home = urlsplit(self.endpoint.url)
         own = [
             each
@@ -246,9 +254,7 @@ class _TurnListener:
         async with aclosing(stream) as responses:  # type: ignore[type-var]  # the library's are generators
             while not self.task.is_settled or not self.has_update:
                 try:
-                    async with asyncio.timeout(
-                        SILENCE_TIMEOUT_SECONDS if self.is_accepted else None
-                    ):
+                    async with asyncio.timeout(IDLE_TIMEOUT_SECONDS if self.is_accepted else None):
                         each = await anext(responses)
                 except (StopAsyncIteration, TimeoutError):
                     return

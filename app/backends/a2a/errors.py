@@ -1,4 +1,4 @@
-"""Errors of an A2A agent: what its library raises, as our own errors."""
+"""Converts errors of the A2A library to our own errors."""
 
 import json
 from collections.abc import Iterator
@@ -13,57 +13,61 @@ from app.backends.base import BackendError
 from app.backends.retrying import TransientFailure
 
 REMOTE_ERRORS = (A2AError, httpx.HTTPError)
-"""What the library raises when the remote or the network fails."""
+"""Errors that the library raises if the remote or the network fails."""
 FINAL_CODES = (TaskNotFoundError, InvalidParamsError)
 """Errors that a retry doesn't help against."""
-_NEVER_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_NOT_TAKEN = (429, 503)
-_PASSES = (*_NOT_TAKEN, 502, 504)
-_GARBLED = (NoMessage, TypeError, ValueError, KeyError, AttributeError, RecursionError)
+_NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_OVERLOADED_STATUSES = (429, 503)
+_TRANSIENT_STATUSES = (*_OVERLOADED_STATUSES, 502, 504)
+_PROTOCOL_ERRORS = (NoMessage, TypeError, ValueError, KeyError, AttributeError, RecursionError)
 
 
 def failure_of(error: Exception, *, is_read: bool = False) -> BackendError:
-    """The error. A request that only reads may be retried, even if the remote received it."""
+    """Convert the error. A request that only reads may be retried, even if the remote received it."""
     chain = list(_chain(error))
     if isinstance(error, FINAL_CODES):
-        return BackendError("remote_task_lost", _told("The remote agent has lost its task", error))
+        return BackendError(
+            "remote_task_lost", _error_text("The remote agent has lost its task", error)
+        )
     if (status := _status(chain)) is not None:
-        passes = status in (_PASSES if is_read else _NOT_TAKEN)
+        passes = status in (_TRANSIENT_STATUSES if is_read else _OVERLOADED_STATUSES)
         kind, code = (
             (TransientFailure, "remote_busy") if passes else (BackendError, "remote_refused")
         )
         return kind(code, f"The remote agent refuses: HTTP {status}")
     if any(isinstance(each, httpx.TransportError) for each in chain):
-        never_left = any(isinstance(each, _NEVER_LEFT) for each in chain)
+        never_left = any(isinstance(each, _NOT_SENT_ERRORS) for each in chain)
         kind = TransientFailure if is_read or never_left else BackendError
-        return kind("remote_unreachable", _told("The remote agent can't be reached", chain[-1]))
+        return kind(
+            "remote_unreachable", _error_text("The remote agent can't be reached", chain[-1])
+        )
     if any(isinstance(each, (json.JSONDecodeError, NoMessage)) for each in chain):
-        return _garbled(error)
-    return BackendError("remote_refused", _told("The remote agent refuses", error))
+        return _protocol_failure(error)
+    return BackendError("remote_refused", _error_text("The remote agent refuses", error))
 
 
 @contextmanager
 def remote_errors_translated() -> Iterator[None]:
-    """An answer that isn't of the protocol. A retry doesn't help."""
+    """Convert an answer that breaks the protocol. A retry doesn't help."""
     try:
         yield
-    except _GARBLED as error:
-        raise _garbled(error) from error
+    except _PROTOCOL_ERRORS as error:
+        raise _protocol_failure(error) from error
 
 
-def _garbled(error: Exception) -> BackendError:
+def _protocol_failure(error: Exception) -> BackendError:
     return BackendError(
-        "remote_garbled", _told("The remote doesn't answer as an A2A agent does", error)
+        "remote_garbled", _error_text("The remote doesn't answer as an A2A agent does", error)
     )
 
 
-def _told(what: str, error: BaseException) -> str:
+def _error_text(what: str, error: BaseException) -> str:
     why = str(error).partition("\n")[0] or type(error).__name__
     return f"{what}: {why}"[:500]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The causes of the error; the first one comes last."""
+    """The error and its causes; the first cause comes last."""
     each: BaseException | None = error
     while each is not None:
         yield each

@@ -1,7 +1,7 @@
 """A2A: remote agents that speak the Agent2Agent protocol.
 
-What an endpoint of this kind may say, and what is needed to talk to it: the protocol's client library is
-an extra of this package, and loaded with the first agent that needs it.
+Checks the options of their endpoints and builds their backends. The protocol's library is an extra of this
+package; it is imported for the first agent that needs it.
 """
 
 from collections.abc import Mapping, Sequence

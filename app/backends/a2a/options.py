@@ -1,4 +1,4 @@
-"""What an A2A endpoint may say of itself, and what agents behind one can do."""
+"""The options of an A2A endpoint, and the capabilities of its agents."""
 
 from pydantic import Field
 
@@ -23,12 +23,12 @@ CAPABILITIES = Capabilities(
 
 
 class A2AOptions(EndpointOptions):
-    """Of an A2A endpoint. Seconds."""
+    """Options of an A2A endpoint. Times are in seconds."""
 
     poll_interval: float = Field(default=2.0, gt=0, le=3600)
-    """The longest pause between two questions about a task."""
+    """Maximum delay between two polls of a task."""
     streaming: bool = True
     retry_seconds: float = Field(default=30.0, gt=0, le=86_400)
-    """How long the remote may be out of reach in the middle of a task."""
+    """How long the remote may be unreachable during a task."""
     card_path: str | None = None
-    """Where its card is, when that isn't the usual place."""
+    """Path of the agent's card, if it isn't the usual one."""

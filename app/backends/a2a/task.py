@@ -1,6 +1,6 @@
-"""One A2A task as far as it is known: its state, its messages and its artifacts.
+"""The known part of an A2A task: its state, its messages and its artifacts.
 
-The remote sends snapshots and updates, some of them twice. This is their sum.
+The remote sends snapshots and updates, some of them twice. This merges them.
 """
 
 import base64
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from a2a.types import a2a_pb2 as wire
 from google.protobuf.json_format import MessageToDict
 
+from app.backends.base import BackendError
 from app.domain.agents.backend_results import (
     Artifact,
     BackendCancelled,
@@ -23,6 +24,8 @@ from app.domain.agents.backend_results import (
 )
 from app.domain.json_values import Json, JsonObject
 
+MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
+"""Bytes that the artifacts of one turn may stream."""
 BETWEEN_ARTIFACTS = "\n\n"
 _EXACT = 2**53
 _NAMES = {
@@ -44,14 +47,16 @@ class RemoteTask:
     task_id: str = ""
     context_id: str = ""
     state: str = "submitted"
-    note: str = ""
-    """The message that came with the state: a question, a reason or progress."""
+    status_message: str = ""
+    """The message of the newest state: a question, a reason or progress."""
     _artifacts: dict[str, wire.Artifact] = field(default_factory=dict)
-    _last_words: str = ""
+    _artifact_bytes: int = 0
+    """Of all artifact updates since the last snapshot of the task."""
+    _last_message: str = ""
 
     @staticmethod
-    def was_asked(binding: JsonObject) -> "RemoteTask":
-        """A task that has been sent an answer, and whose state may still be its question."""
+    def from_binding(binding: JsonObject) -> "RemoteTask":
+        """Whether the task's state may still be the question that was already answered."""
         return RemoteTask(
             task_id=binding.get("task_id", ""), context_id=binding.get("context_id", "")
         )
@@ -76,7 +81,7 @@ class RemoteTask:
                 self.update_task(response.task)
             case "message":
                 self._identify("", response.message.context_id)
-                self._last_words = text_of(response.message.parts)
+                self._last_message = text_of(response.message.parts)
                 self.state = "completed"
             case "status_update":
                 update = response.status_update
@@ -91,10 +96,11 @@ class RemoteTask:
                 return
 
     def update_task(self, task: wire.Task) -> None:
+        self._artifact_bytes = 0
         self._identify(task.id, task.context_id)
         self._artifacts = {artifact.artifact_id: artifact for artifact in task.artifacts}
-        spoken = [text_of(each.parts) for each in task.history if each.role == wire.ROLE_AGENT]
-        self._last_words = spoken[-1] if spoken else self._last_words
+        texts = [text_of(each.parts) for each in task.history if each.role == wire.ROLE_AGENT]
+        self._last_message = texts[-1] if texts else self._last_message
         self._take_status(task.status)
 
     def _identify(self, task_id: str, context_id: str) -> None:
@@ -104,12 +110,18 @@ class RemoteTask:
     def _take_status(self, status: wire.TaskStatus) -> None:
         self.state = _NAMES.get(status.state, self.state)
         if status.HasField("message"):
-            self.note = text_of(status.message.parts)
+            self.status_message = text_of(status.message.parts)
         elif self.is_settled:
-            self.note = ""
+            self.status_message = ""
 
     def _take_artifact(self, update: wire.TaskArtifactUpdateEvent) -> None:
         new = update.artifact
+        self._artifact_bytes += new.ByteSize()
+        if self._artifact_bytes > MAX_ARTIFACT_BYTES:
+            raise BackendError(
+                "remote_too_long",
+                f"The remote agent sent over {MAX_ARTIFACT_BYTES} bytes of artifacts in one turn.",
+            )
         known = self._artifacts.get(new.artifact_id)
         if update.append and known is not None:
             known.parts.extend(new.parts)
@@ -120,14 +132,14 @@ class RemoteTask:
 
     @property
     def reply_text(self) -> str:
-        """The text of its artifacts so far; it grows while they are streamed."""
+        """The text of the artifacts so far. It grows while they are streamed."""
         texts = [text_of(artifact.parts) for artifact in self._artifacts.values()]
         return BETWEEN_ARTIFACTS.join(text for text in texts if text)
 
     @property
     def text(self) -> str:
-        """The text of its artifacts, else of its state, else its last message."""
-        return self.reply_text or self.note or self._last_words
+        """The text of the artifacts, else of the state's message, else of the last message."""
+        return self.reply_text or self.status_message or self._last_message
 
     @property
     def progress(self) -> dict[str, Json]:
@@ -135,19 +147,19 @@ class RemoteTask:
             "schema": "a2a-task-progress.v1",
             "task_id": self.task_id,
             "state": self.state,
-            "text": self.note,
+            "text": self.status_message,
             "artifacts": [artifact.artifact_id for artifact in self._artifacts.values()],
         }
 
     @property
     def result(self) -> BackendResult:
-        """The result of a task that is settled."""
+        """The result of a settled task."""
         asks = self.state in QUESTION_STATES
         text = self.text if asks or self.state == "completed" else self.reply_text
         return BackendResult(
             status=self._status(),
             status_reason=self.state if asks else None,
-            output=BackendOutput(text=text or None, artifacts=tuple(self._made())),
+            output=BackendOutput(text=text or None, artifacts=tuple(self._output())),
             steps=1,
             binding=self.binding,
         )
@@ -157,15 +169,15 @@ class RemoteTask:
             case "completed":
                 return Completed()
             case "input_required":
-                return WaitingInput(self.note or self._last_words or None)
+                return WaitingInput(self.status_message or self._last_message or None)
             case "auth_required":
-                return WaitingAuth(self.note or self._last_words or None)
+                return WaitingAuth(self.status_message or self._last_message or None)
             case "canceled":
                 return BackendCancelled()
             case state:
-                return BackendFailed(self.note or f"the remote agent's task is {state}")
+                return BackendFailed(self.status_message or f"the remote agent's task is {state}")
 
-    def _made(self) -> Iterable[Artifact]:
+    def _output(self) -> Iterable[Artifact]:
         for artifact in self._artifacts.values():
             kinds = {part.WhichOneof("content") for part in artifact.parts}
             if kinds == {"text"}:
@@ -205,7 +217,7 @@ def _content(part: wire.Part) -> Json:
 
 
 def _as_written(value: Json) -> Json:
-    """The protocol's numbers are all floats: one without a fraction was written as an integer."""
+    """The protocol has only floats. A float without a fraction becomes the integer that was written."""
     match value:
         case float() if value.is_integer() and abs(value) <= _EXACT:
             return int(value)

@@ -4,18 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.backends.remote.questions import decided_remotely, new_tickets, questions_of
-from app.backends.remote.run import RemoteRun
+from app.backends.remote.run import RemoteRun, previous_output, target_in
 from app.domain.agents.backend_results import (
     WAITING_STATUSES,
     BackendCancelled,
     BackendFailed,
     BackendResult,
+    Completed,
     TimedOut,
     output_to_json,
     persisted_status,
     status_of_termination,
 )
+from app.domain.agents.specs import AgentSpec
 from app.domain.checkpoints import CheckpointSaved
+from app.domain.events.agent_events import AgentEvent
 from app.domain.events.run_finish import finish_done, finish_suspended
 from app.domain.events.ticket_events import TicketOpened, TicketVoid
 from app.domain.ids import TicketKey
@@ -23,8 +26,13 @@ from app.domain.json_values import Json, JsonObject
 from app.domain.runs.runs import Done, Waiting, waiting_reason
 from app.domain.runs.terminations import Cancelled, Failed, Stopped, Termination
 from app.domain.threads.messages import Message, Role, Text, TruncationReason
-from app.domain.tickets.tickets import Ticket, TicketStatus, ticket_to_json
-from app.runtime.endings import Ending, RunFinished, Suspended, last_words
+from app.domain.tickets.ticket_json import ticket_to_json
+from app.domain.tickets.tickets import Ticket, TicketStatus
+from app.runtime.cancellation import Interruption
+from app.runtime.ended.idle_end import UNUSED, IdleRun
+from app.runtime.endings import Ending, RunFinished, Suspended, last_text
+from app.runtime.ports.persistence import CheckpointStore
+from app.runtime.run_session import ActivationStart
 
 REMOTE_FAILED = "remote_failed"
 TIMEOUT = "timeout"
@@ -59,8 +67,8 @@ async def _suspend_on_questions(run: RemoteRun, outcome: TurnOutcome) -> Suspend
     questions = questions_of(run, result)
     opened = new_tickets(run, questions, still_open)
     void = decided_remotely(questions, still_open)
-    kept = [ticket for ticket in still_open if ticket not in void]
-    void_events = [TicketVoid(ticket.id, ticket.name) for ticket in void]
+    remaining = [ticket for ticket in still_open if ticket not in void]
+    void_events = [TicketVoid(ticket.id) for ticket in void]
     opened_events = [TicketOpened(ticket_to_json(ticket)) for ticket in opened]
     reason = persisted_status(result.status, result.termination).reason
     waiting = Waiting(waiting_reason(reason), result.status_reason or reason)
@@ -74,7 +82,7 @@ async def _suspend_on_questions(run: RemoteRun, outcome: TurnOutcome) -> Suspend
         applied=outcome.applied,
         opened=opened,
         void=[ticket.id for ticket in void],
-        finish=finish_suspended(run.record, waiting, [*kept, *opened], shown),
+        finish=finish_suspended(run.record, waiting, [*remaining, *opened], shown),
     )
     if isinstance(answer, CheckpointSaved):
         return Suspended()
@@ -90,8 +98,12 @@ async def _suspend_on_questions(run: RemoteRun, outcome: TurnOutcome) -> Suspend
 
 
 async def _finish_after_turn(run: RemoteRun, outcome: TurnOutcome) -> RunFinished | None:
-    """Finish the run with the remote's answer, unless it has unread inputs for another turn."""
+    """Finish the run with the remote's answer, unless it has messages for another turn."""
     result = outcome.result
+    if run.unsent_messages and isinstance(result.status, Completed):
+        # They entered the log after the remote had accepted this turn.
+        await run.save(outcome.messages, completes_step=True, applied=outcome.applied)
+        return None
     termination = _termination(result)
     answer = await run.save(
         outcome.messages,
@@ -99,8 +111,8 @@ async def _finish_after_turn(run: RemoteRun, outcome: TurnOutcome) -> RunFinishe
         reason=result.status_reason or persisted_status(result.status, termination).reason,
         completes_step=True,
         applied=outcome.applied,
-        # The remote is still executing the turn, and its result is not fetched any more.
-        tells_remote=isinstance(result.status, TimedOut),
+        # The remote still executes the turn, but its result is no longer read.
+        notifies_remote=isinstance(result.status, TimedOut),
         finish=finish_done(run.record, termination, _shown(outcome, termination)),
     )
     if isinstance(answer, CheckpointSaved):
@@ -115,24 +127,33 @@ async def finish_remote(
     """Finish without waiting for the remote, and keep the streamed text of the open turn as a truncated
     message. A follow-up aborts the turn at the remote, so that its server can't delay a cancel."""
     termination = _without_secrets(run, termination)
-    kept = persisted_status(status_of_termination(termination), termination)
+    persisted = persisted_status(status_of_termination(termination), termination)
     streamed = "".join(run.streamed)
     messages = list(run.answers_in_turn)
+    events: list[AgentEvent] = []
     if streamed:
-        messages.append(_cut_short(run, streamed, termination))
-    response = streamed or last_words(run.record, run.log)
-    shown = {"response": response, "status": kept.label, "status_reason": kept.reason}
+        cut = _cut_short(run, streamed, termination)
+        events.append(run.message_done(cut, len(messages)))
+        messages.append(cut)
+    response = streamed or last_text(run.record, run.log)
+    shown: dict[str, Json] = {"response": response}
     answered = [ticket.id for ticket in run.tickets if ticket.status is not TicketStatus.OPEN]
     await run.save(
         messages,
         state=Done(termination, run.clock.now(), response or None),
-        reason=kept.reason,
+        reason=persisted.reason,
         completes_step=run.in_step,
+        events=events,
         applied=[*answered, *applied],
-        tells_remote=run.in_step or run.turn is not None,
+        notifies_remote=run.in_step or run.turn is not None,
         finish=finish_done(run.record, termination, shown),
     )
     return RunFinished(termination)
+
+
+async def fail_remote(run: RemoteRun, code: str, detail: str) -> RunFinished:
+    """Finish the run as failed, without waiting for the remote."""
+    return await finish_remote(run, Failed(code, detail))
 
 
 def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
@@ -143,9 +164,7 @@ def _cut_short(run: RemoteRun, text: str, termination: Termination) -> Message:
             reason = TruncationReason.STOPPED
         case _:
             reason = TruncationReason.FAILED
-    return Message(
-        id=run.new_message_id(), role=Role.ASSISTANT, content=(Text(text),), cut_short=reason
-    )
+    return Message(id=run.answer_id(), role=Role.ASSISTANT, content=(Text(text),), cut_short=reason)
 
 
 async def suspend_on_open_tickets(run: RemoteRun, still_open: Sequence[Ticket]) -> bool:
@@ -163,7 +182,7 @@ async def suspend_on_open_tickets(run: RemoteRun, still_open: Sequence[Ticket]) 
 async def void_withdrawn_tickets(run: RemoteRun, withdrawn: Sequence[Ticket]) -> bool:
     """Void the tickets; False when one was decided meanwhile."""
     answer = await run.save(
-        events=[TicketVoid(ticket.id, ticket.name) for ticket in withdrawn],
+        events=[TicketVoid(ticket.id) for ticket in withdrawn],
         void=[ticket.id for ticket in withdrawn],
     )
     return isinstance(answer, CheckpointSaved)
@@ -203,12 +222,34 @@ def _termination(result: BackendResult) -> Termination:
 def _shown(outcome: TurnOutcome, termination: Termination) -> JsonObject:
     """The result as clients see it."""
     result = outcome.result
-    kept = persisted_status(result.status, termination)
-    shown: dict[str, Json] = {
-        "response": outcome.response,
-        "status": kept.label,
-        "status_reason": result.status_reason or kept.reason,
-    }
+    shown: dict[str, Json] = {"response": outcome.response}
     if not result.output.is_empty:
         shown["output"] = output_to_json(result.output)
     return shown
+
+
+async def end_idle_remote_run(
+    idle: IdleRun, store: CheckpointStore, termination: Termination
+) -> None:
+    """End a remote agent's run that no worker executes.
+
+    The commit enqueues an abort if the remote has accepted a turn.
+    """
+    record = idle.record
+    run = RemoteRun(
+        record=record,
+        spec=AgentSpec(id=record.agent_id, model="none"),
+        target=target_in(record),
+        events=UNUSED,
+        store=store,
+        interruption=Interruption(),
+        clock=idle.clock,
+        log=idle.log,
+        next_seq=idle.next_seq,
+        start=ActivationStart(),
+        answers=UNUSED,
+        inbox=UNUSED,
+        thread_state=idle.thread_state,
+    )
+    run.new_messages = previous_output(record)
+    await finish_remote(run, termination, applied=idle.answered)

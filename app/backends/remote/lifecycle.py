@@ -11,6 +11,7 @@ from typing import assert_never
 
 from app.backends.base import Backend
 from app.backends.remote.endings import (
+    fail_remote,
     finish_remote,
     suspend_on_open_tickets,
     void_withdrawn_tickets,
@@ -22,7 +23,7 @@ from app.domain.errors import OwnershipLost
 from app.domain.events.run_events import RunStart
 from app.domain.events.step_events import StreamReset
 from app.domain.runs.identity import run_identity
-from app.domain.runs.terminations import Cancelled, Failed
+from app.domain.runs.terminations import Cancelled
 from app.domain.tickets.tickets import Ticket, TicketStatus
 from app.runtime.cancellation import Interrupted, InterruptReason
 from app.runtime.endings import Ending, HandedOver, RunFinished, Suspended
@@ -91,4 +92,4 @@ async def cancel_claimed_remote(run: RemoteRun) -> RunFinished:
 async def fail_claimed_remote(run: RemoteRun, code: str, detail: str) -> RunFinished:
     """End a claimed run as failed, without executing it."""
     _begin(run)
-    return await finish_remote(run, Failed(code, detail))
+    return await fail_remote(run, code, detail)

@@ -1,6 +1,7 @@
-"""Questions of a remote agent: their tickets, and the answers as the remote gets them."""
+"""Questions of a remote agent: their tickets, and the answers in the form that the remote expects."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from app.backends.base import RemoteAnswer
@@ -19,14 +20,16 @@ from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, compact
 from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import (
+    BETWEEN_MESSAGES,
     EXPIRED,
     Action,
     DecisionAnswer,
     decision_id_of_message,
     denial,
 )
+from app.domain.tickets.opening import arguments_digest
 from app.domain.tickets.terms import policy_of_request
-from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus, arguments_digest
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import ResumeMode
 
 REMOTE_INPUT = "remote:InputRequired"
@@ -34,14 +37,14 @@ REMOTE_AUTH = "remote:AuthRequired"
 
 
 def questions_of(run: RemoteRun, result: BackendResult) -> Sequence[RemoteQuestion]:
-    """The questions that the remote waits for."""
+    """The open questions of the remote."""
     if result.questions:
         return result.questions
     match result.status:
         case WaitingInput(message) | BackendSuspended(message):
             actions, is_login = {Action.RESPOND, Action.REJECT}, False
         case WaitingAuth(message):
-            # The login happens at the remote; approving says that it is done.
+            # The user logs in at the remote. An approval confirms the login.
             actions, is_login = {Action.RESPOND, Action.REJECT, Action.APPROVE}, True
         case _:
             raise ValueError(f"a turn that is {result.status} asks nothing")
@@ -59,7 +62,7 @@ def questions_of(run: RemoteRun, result: BackendResult) -> Sequence[RemoteQuesti
 def new_tickets(
     run: RemoteRun, questions: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
 ) -> list[Ticket]:
-    """Tickets for those questions that have none yet."""
+    """New tickets for the questions that have none."""
     known = {name_of(ticket) for ticket in still_open}
     taken = {ticket.name for ticket in still_open}
     return [_ticket(run, each, taken) for each in questions if each.name not in known]
@@ -68,7 +71,7 @@ def new_tickets(
 def decided_remotely(
     questions: Sequence[RemoteQuestion], still_open: Sequence[Ticket]
 ) -> list[Ticket]:
-    """Open tickets whose questions are not open at the remote any more."""
+    """Open tickets whose questions are no longer open at the remote."""
     names = {question.name for question in questions}
     return [ticket for ticket in still_open if name_of(ticket) not in names]
 
@@ -123,19 +126,45 @@ def _expiry_answer(ticket: Ticket) -> DecisionAnswer:
 
 
 def was_answered_by(ticket: Ticket, messages: Sequence[Message]) -> bool:
-    """Whether one of these messages is the ticket's answer: the remote must get it once."""
+    """Whether one of these messages is the ticket's answer. The remote must get an answer only once."""
     decision = ticket.decision
     return decision is not None and decision.decision_id in {
         decision_id_of_message(message.id) for message in messages
     }
 
 
+def without_answers(tickets: Sequence[Ticket], messages: Sequence[Message]) -> list[Message]:
+    """The messages without the texts that answer the tickets.
+
+    One send may answer with several messages: the answer joins their texts. It has no pictures, so a message
+    that is part of an answer keeps them.
+    """
+    answers = {
+        ticket.decision.decision_id: str(ticket.decision.answer.result)
+        for ticket in tickets
+        if ticket.decision is not None
+    }
+    remaining: list[Message] = []
+    unmatched = ""
+    for message in messages:
+        unmatched = answers.get(decision_id_of_message(message.id), unmatched)
+        text = message.text
+        if not text or not f"{unmatched}{BETWEEN_MESSAGES}".startswith(f"{text}{BETWEEN_MESSAGES}"):
+            remaining.append(message)
+            continue
+        unmatched = unmatched[len(text) + len(BETWEEN_MESSAGES) :]
+        others = tuple(block for block in message.content if not isinstance(block, Text))
+        if others:
+            remaining.append(replace(message, content=others))
+    return remaining
+
+
 def answer_as_message(ticket: Ticket, message_id: MessageId) -> Message:
     """A person's answer, as the user's next message to the remote."""
-    return Message(id=message_id, role=Role.USER, content=(Text(_words(ticket)),))
+    return Message(id=message_id, role=Role.USER, content=(Text(_text_of_answer(ticket)),))
 
 
-def _words(ticket: Ticket) -> str:
+def _text_of_answer(ticket: Ticket) -> str:
     if ticket.decision is None:
         return EXPIRED
     answer = ticket.decision.answer

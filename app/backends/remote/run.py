@@ -1,11 +1,9 @@
-"""A run of a remote agent while it executes: its state, its events and its checkpoints."""
+"""A run of a remote agent while it executes: its binding, its open turn, and how its progress is saved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.clock import Clock, new_id
 from app.domain.agents.backend_results import (
     NO_OUTPUT,
     OUTPUT_KEY,
@@ -14,29 +12,17 @@ from app.domain.agents.backend_results import (
     output_to_json,
 )
 from app.domain.agents.specs import AgentSpec
-from app.domain.checkpoints import (
-    Checkpoint,
-    CheckpointAnswer,
-    CheckpointSaved,
-    DecidedConcurrently,
-    PendingEvent,
-    materialize_output,
-)
+from app.domain.checkpoints import CheckpointAnswer, CheckpointSaved
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.run_events import RunFinish
-from app.domain.events.step_events import StepEnd
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
-from app.domain.redaction import Redact, unredacted
-from app.domain.runs.message_input import inferred_input
-from app.domain.runs.runs import LIFECYCLE, Done, MessageInput, MessageOutput, RunRecord
-from app.domain.threads.messages import LoggedMessage, Message
+from app.domain.runs.runs import LIFECYCLE, Done, RunRecord
+from app.domain.threads.messages import Message, Role, Visibility
 from app.domain.tickets.tickets import Ticket
-from app.runtime.active_run import ActivationStart, state_snapshot
-from app.runtime.cancellation import Interruption
-from app.runtime.handoff import with_agent_at_work
-from app.runtime.lifecycle import EXECUTING, RunActivity, lifecycle
-from app.runtime.ports import CheckpointStore, EventEmitter, Inbox, TicketAnswers
+from app.runtime.handoff import with_active_agent
+from app.runtime.ports.files import NO_FILES, FileReader
+from app.runtime.run_session import EXECUTING, RunActivity, RunSession
 
 REMOTE = "__runtime_remote_backend"
 CONTEXTS = "__runtime.remote_contexts"
@@ -44,55 +30,57 @@ CONTEXTS = "__runtime.remote_contexts"
 
 
 def turn_key(run_id: RunId, steps: int) -> str:
-    """The key of the turn after so many steps, the same for every attempt."""
+    """The key of the turn after `steps` steps. Every attempt at the turn has the same key."""
     return f"{run_id}:{steps + 1}"
 
 
 @dataclass(frozen=True, slots=True)
 class StartedTurn:
-    """A turn that the remote may be executing: its key, and its binding once that is known."""
+    """A turn that the remote may be executing: its key, and its binding if that is known."""
 
     key: str
     binding: JsonObject | None
 
 
 def accepted_turn(record: RunRecord) -> StartedTurn | None:
-    """The newest turn of a run that its remote has accepted."""
-    remote = _kept_of(record)
+    """The newest turn that the remote has accepted."""
+    remote = _remote_state_of(record)
     if remote.get("turn") is None:
         return None
     return StartedTurn(remote["turn"], _binding_in(remote))
 
 
 def started_turn(record: RunRecord) -> StartedTurn | None:
-    """The turn under way when the run ended, or else the last accepted one. A turn that was begun and not
-    accepted may have reached the remote."""
-    accepted, begun = accepted_turn(record), _kept_of(record).get("begun")
+    """The turn that was open when the run ended, else the last accepted one.
+
+    A turn that was begun and not accepted may have reached the remote.
+    """
+    accepted, begun = accepted_turn(record), _remote_state_of(record).get("begun")
     if begun is None:
         return accepted
     return StartedTurn(begun, None if accepted is None else accepted.binding)
 
 
 def is_remote(record: RunRecord) -> bool:
-    """Whether a remote agent has executed the run before."""
-    return bool(_kept_of(record))
+    """Whether a remote agent has executed the run."""
+    return bool(_remote_state_of(record))
 
 
-def made_before(record: RunRecord) -> BackendOutput:
-    """The output of the last turn, as the run's state has it."""
+def previous_output(record: RunRecord) -> BackendOutput:
+    """The output of the last turn, from the run's state."""
     extensions: JsonObject = (record.run_state or {}).get("extensions", {})
-    kept = extensions.get(OUTPUT_KEY)
-    return NO_OUTPUT if kept is None else output_from_json(kept)
+    output = extensions.get(OUTPUT_KEY)
+    return NO_OUTPUT if output is None else output_from_json(output)
 
 
 def target_in(record: RunRecord) -> str:
-    """The name of the remote in the run's state; empty before it has accepted a turn."""
-    return next(iter(_kept_of(record).get("targets", {})), "")
+    """The name of the remote in the run's state; empty before the remote has accepted a turn."""
+    return next(iter(_remote_state_of(record).get("targets", {})), "")
 
 
-def _kept_of(record: RunRecord) -> JsonObject:
-    kept: JsonObject = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
-    return kept
+def _remote_state_of(record: RunRecord) -> JsonObject:
+    state: JsonObject = (record.run_state or {}).get("extensions", {}).get(REMOTE, {})
+    return state
 
 
 def _binding_in(remote: JsonObject) -> JsonObject | None:
@@ -100,96 +88,71 @@ def _binding_in(remote: JsonObject) -> JsonObject | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class RemoteRun:
-    """The mutable state of one execution. All of it may be lost: the database has what counts."""
+class RemoteRun(RunSession):
+    """An executing run of a remote agent: its binding and its open turn."""
 
-    record: RunRecord
     spec: AgentSpec
     target: str
-    """The name of the remote in the state, the same after a restart."""
-    events: EventEmitter
-    store: CheckpointStore
-    interruption: Interruption
-    clock: Clock
-    log: list[LoggedMessage]
-    next_seq: int
-    start: ActivationStart
-    answers: TicketAnswers
-    inbox: Inbox
-    redact: Redact = unredacted
-    """For text of exceptions and of the remote's errors, before it is stored or shown."""
-    thread_state: JsonObject = field(default_factory=dict)
-    steps: int = 0
-    in_step: bool = False
-    input: MessageInput | None = field(init=False)
-    inferred_input: MessageInput | None = None
-    """The input, until the run's row has it."""
-    output: MessageOutput = field(default_factory=MessageOutput)
-    tickets: list[Ticket] = field(default_factory=list)
-    unread_inputs: int = 0
+    """The name of the remote in the state. It is the same after a restart."""
+    files: FileReader = NO_FILES
+    """Files that messages refer to. A remote agent gets their bytes."""
     new_messages: BackendOutput = NO_OUTPUT
-    last_sent_seq: int = 0
-    """The last message of the log that was sent to the remote."""
-    turn: str | None = None
-    """The turn that the remote has accepted last."""
-    binding: JsonObject | None = None
+    last_sent_seq: int = field(init=False)
+    """The seq of the last message that was sent to the remote."""
+    sent_answers: list[MessageId] = field(init=False)
+    """Answers that were sent before they entered the log, which has them after that message."""
+    turn: str | None = field(init=False)
+    """The newest turn that the remote has accepted."""
+    binding: JsonObject | None = field(init=False)
     answers_in_turn: list[Message] = field(default_factory=list)
-    """Answers of people in the open turn; they enter the log with its end."""
+    """People's answers to the open turn. The end of the turn writes them to the log."""
     streamed: list[str] = field(default_factory=list)
-    """Pieces of text that the open turn has streamed, and no `stream_reset` has voided."""
-    _revision: int = 0
-    _active_before: float = 0.0
-    _began: datetime = field(init=False)
+    """The text that the open turn has streamed since its start or the last `stream_reset`."""
+    _revision: int = field(init=False)
+    _active_before: float = field(init=False)
 
     def __post_init__(self) -> None:
-        record = self.record
-        self.steps, self.output = record.steps, record.output
-        self.input = record.input
-        is_recorded = self.input is not None and self.input.range is not None
-        # A run with unread inputs records its input when they enter the log.
-        if not is_recorded and not record.unread_inputs:
-            self.input = inferred_input(record.request, self.log, record.id)
-            self.inferred_input = self.input
-        self.unread_inputs = record.unread_inputs
-        self.tickets = list(self.start.tickets)
-        self._began = self.clock.now()
-        stored = record.run_state or {}
+        RunSession.__post_init__(self)
+        stored = self.record.run_state or {}
         self._revision = stored.get("revision", 0)
-        kept = stored.get("extensions", {})
-        self._active_before = kept.get(LIFECYCLE, {}).get("active_ms", 0) / 1000
-        remote = kept.get(REMOTE, {})
-        self.turn, self.last_sent_seq = (
-            remote.get("turn"),
-            remote.get("told", self._sent_before_input()),
-        )
+        extensions = stored.get("extensions", {})
+        self._active_before = extensions.get(LIFECYCLE, {}).get("active_ms", 0) / 1000
+        remote = extensions.get(REMOTE, {})
+        self.turn = remote.get("turn")
+        self.last_sent_seq = remote.get("last_sent_seq", self._sent_before_input())
+        self.sent_answers = list(remote.get("sent_answers", ()))
         contexts = remote.get("targets") or self.thread_state.get(CONTEXTS) or {}
         self.binding = contexts.get(self.target)
 
     def _sent_before_input(self) -> int:
-        """A new run sends its input; earlier messages of the thread count as sent."""
+        """The seq before the run's input: earlier messages of the thread count as sent."""
         consumed = self.input
         return 0 if consumed is None or consumed.range is None else consumed.range.from_seq - 1
 
     @property
     def turn_key(self) -> str:
-        """The key of the turn that comes next or is under way."""
+        """The key of the open turn, or of the next one."""
         return turn_key(self.record.id, self.steps)
 
     @property
-    def step(self) -> int | None:
-        return self.steps + 1 if self.in_step else None
+    def is_turn_accepted(self) -> bool:
+        """Whether the remote has the turn already: a takeover joins it."""
+        return self.turn == self.turn_key
 
-    def emit(self, event: AgentEvent) -> None:
-        self.events.emit(event, self.step)
+    @property
+    def unsent_messages(self) -> list[Message]:
+        """The users' messages in the log that the remote doesn't have yet."""
+        return [
+            entry.message
+            for entry in self.log
+            if entry.seq > self.last_sent_seq
+            and entry.message.id not in self.sent_answers
+            and entry.message.role is Role.USER
+            and entry.message.visibility is Visibility.ALL
+        ]
 
-    def new_message_id(self) -> MessageId:
-        return MessageId(new_id())
-
-    async def read_inbox(self) -> None:
-        entered = await self.inbox.enter_log(self.next_seq)
-        self.log.extend(entered)
-        self.next_seq += len(entered)
-        self.unread_inputs = 0
+    def mark_log_as_sent(self) -> None:
+        self.last_sent_seq, self.sent_answers = self.next_seq - 1, []
 
     async def save(
         self,
@@ -203,92 +166,55 @@ class RemoteRun:
         applied: Sequence[TicketKey] = (),
         opened: Sequence[Ticket] = (),
         void: Sequence[TicketKey] = (),
-        tells_remote: bool = False,
+        notifies_remote: bool = False,
     ) -> CheckpointAnswer:
         """Commit the run's new state together with the events that it has emitted."""
-        record = self.record
-        entries = [
-            LoggedMessage(self.next_seq + place, message) for place, message in enumerate(messages)
-        ]
-        steps = self.steps + completes_step
-        made = materialize_output(
-            entries,
-            run_id=record.id,
-            input=self.input,
-            previous=self.output,
-            step_count=self.steps + 1,
+        run_state = self._run_state(state, reason, self.steps + completes_step)
+        checkpoint = self.checkpoint(
+            messages,
+            state=state,
+            run_state=run_state,
+            run_state_in_step=run_state,
+            thread_state=self._thread_state(),
+            usage=self.record.usage,
+            completes_step=completes_step,
+            finish=finish,
+            events=events,
+            applied=applied,
+            opened=opened,
         )
-        thread_state = self._thread_state()
-        run_state = self._run_state(state, reason, steps)
-        shown = state_snapshot(run_state, thread_state)
-        pending = [PendingEvent(event, self.step) for event in events]
-        if completes_step:
-            pending += [PendingEvent(shown, self.step), PendingEvent(StepEnd(), self.step)]
-        if finish is not None:
-            pending += [PendingEvent(shown, None), PendingEvent(finish, None)]
-        answer = await self.store.commit(
-            Checkpoint(
-                tenant=record.tenant,
-                thread_id=record.thread_id,
-                run_id=record.id,
-                attempt=record.attempt,
-                next_seq=self.next_seq,
-                messages=tuple(entry.message for entry in made.messages),
-                output=made.output,
-                inferred_input=self.inferred_input,
-                state=state,
-                steps=steps,
-                usage=record.usage,
-                run_state=run_state,
-                thread_state=None if thread_state == self.thread_state else thread_state,
-                opened=tuple(opened),
-                applied=tuple(applied),
-                void=tuple(void),
-                pending_events=tuple(pending),
-                notifies_remote=tells_remote,
-                parent_run_id=record.lineage.parent_run_id,
-            )
+        answer = await self.commit(
+            replace(checkpoint, void=tuple(void), notifies_remote=notifies_remote)
         )
         if isinstance(answer, CheckpointSaved):
-            self.log.extend(made.messages)
-            self.next_seq += len(entries)
-            self.output, self.steps = made.output, steps
-            self.inferred_input = None
-            self.in_step = self.in_step and not completes_step
+            self._revision += 1
             if completes_step:
                 self.answers_in_turn, self.streamed = [], []
-            self.thread_state = thread_state
-            self._revision += 1
-            closed = {*applied, *void}
-            self.tickets = [t for t in (*self.tickets, *opened) if t.id not in closed]
-        if not isinstance(answer, DecidedConcurrently):
-            self.unread_inputs = answer.unread_inputs
         return answer
 
     def _thread_state(self) -> JsonObject:
-        thread_state = with_agent_at_work(self.thread_state, self.spec)
+        thread_state = with_active_agent(self.thread_state, self.spec)
         if self.binding is None:
             return thread_state
         contexts = {**thread_state.get(CONTEXTS, {}), self.target: self.binding}
         return {**thread_state, CONTEXTS: contexts}
 
     def _run_state(self, state: RunActivity, reason: str | None, steps: int) -> dict[str, Any]:
-        """The run's state as later activations find it."""
-        active = self._active_before + (self.clock.now() - self._began).total_seconds()
-        lifecycle_state = lifecycle(
-            self.record,
-            state,
-            steps=steps,
-            active_seconds=active,
-            at=self.clock.now(),
-            reason=reason,
-        )
-        remote: dict[str, Json] = {"version": 1, "told": self.last_sent_seq, "turn": self.turn}
+        """The run's state for later activations."""
+        active = self._active_before + (self.clock.now() - self._started_at).total_seconds()
+        progress = self.lifecycle(state, steps=steps, active_seconds=active, reason=reason)
+        remote: dict[str, Json] = {
+            "version": 1,
+            "last_sent_seq": self.last_sent_seq,
+            "turn": self.turn,
+        }
+        if self.sent_answers:
+            remote["sent_answers"] = list(self.sent_answers)
         if isinstance(state, Done) and self.in_step:
             remote["begun"] = self.turn_key
         if self.binding is not None:
             remote["targets"] = {self.target: self.binding}
-        extensions: dict[str, Any] = {LIFECYCLE: lifecycle_state, REMOTE: remote}
+        extensions: dict[str, Any] = {LIFECYCLE: progress, REMOTE: remote}
         if not self.new_messages.is_empty:
             extensions[OUTPUT_KEY] = output_to_json(self.new_messages)
         return {"revision": self._revision + 1, "extensions": extensions}

@@ -1,4 +1,4 @@
-"""Which questions of a remote are still open there: they may have been answered over there."""
+"""Finds tickets whose questions were answered at the remote itself."""
 
 import asyncio
 from collections.abc import Collection
@@ -20,8 +20,10 @@ log = structlog.get_logger(__name__)
 async def tickets_decided_remotely(
     backend: Backend, run_id: RunId, binding: JsonObject | None, tickets: Collection[Ticket]
 ) -> list[Ticket] | None:
-    """A run's open tickets whose questions are not open at the remote any more; None while both have the
-    same questions. A remote out of reach counts as unchanged: it is polled again later."""
+    """Return the run's open tickets whose questions are no longer open at the remote.
+
+    None if both have the same questions. An unreachable remote counts as unchanged; it is polled again later.
+    """
     still_open = [ticket for ticket in tickets if ticket.status is TicketStatus.OPEN]
     if binding is None or not still_open:
         return None

@@ -7,20 +7,25 @@ import structlog
 
 from app import telemetry
 from app.backends.base import Backend, BackendError, Turn
-from app.backends.remote.endings import TurnOutcome, finish_remote, save_turn_outcome
-from app.backends.remote.questions import answer_as_message, answer_to_remote, was_answered_by
+from app.backends.remote.endings import TurnOutcome, fail_remote, save_turn_outcome
+from app.backends.remote.questions import (
+    answer_as_message,
+    answer_to_remote,
+    was_answered_by,
+    without_answers,
+)
 from app.backends.remote.run import RemoteRun
 from app.domain.agents.backend_results import BackendResult, Completed
-from app.domain.events.step_events import InferenceComplete, StepStart, StreamReset, TextDelta
+from app.domain.events.step_events import InferenceComplete, StreamReset, TextDelta
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.json_values import Json, JsonObject
-from app.domain.runs.terminations import Failed
 from app.domain.threads.messages import Message, Role, Text, Visibility
 from app.domain.tickets.tickets import Ticket
 from app.runtime.endings import Ending
+from app.runtime.inference.media_files import with_bytes
 
 MAX_STREAMED_CHARACTERS = 16_000_000
-"""Characters that one turn may stream, voided ones included."""
+"""Maximum number of characters that one turn may stream, including voided ones."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +39,10 @@ class LiveTurnEmitter:
 
     async def bind(self, binding: JsonObject) -> None:
         run = self.run
-        run.binding, run.turn = binding, run.turn_key
+        run.binding = binding
+        if not run.is_turn_accepted:
+            run.turn = run.turn_key
+            run.mark_log_as_sent()
         await run.save()
         run.interruption.hand_over_if_free(True)
 
@@ -62,12 +70,12 @@ class LiveTurnEmitter:
         await self.run.events.wait_for_capacity()
 
     def complete(self, response: str) -> None:
-        """Emit the rest of the answer; all of it again if it doesn't continue what was streamed."""
-        spoken = "".join(self.run.streamed)
-        if not response.startswith(spoken):
+        """Emit the rest of the answer, or the whole answer if it doesn't continue the streamed text."""
+        streamed = "".join(self.run.streamed)
+        if not response.startswith(streamed):
             self.start_over("replaced")
-            spoken = ""
-        self.text(response[len(spoken) :])
+            streamed = ""
+        self.text(response[len(streamed) :])
 
 
 async def run_turn(
@@ -79,17 +87,16 @@ async def run_turn(
     at the remote.
     """
     if not run.in_step:
-        run.in_step = True
-        run.emit(StepStart(run.new_message_id()))
-    new_messages = _unsent_messages(run)
+        run.begin_step()
+    logged = [entry.message for entry in run.log]
     answers = [
         answer_as_message(ticket, run.new_message_id())
         for ticket in answered
-        if not was_answered_by(ticket, new_messages)
+        if not was_answered_by(ticket, logged)
     ]
     run.answers_in_turn, run.streamed = answers, []
     emitter = LiveTurnEmitter(run)
-    turn = _turn(run, [*answers, *new_messages], answered, joins_turn)
+    turn = await _turn(run, answers, answered, joins_turn)
     run.interruption.hand_over_if_free(turn.joins)
     began = monotonic()
     try:
@@ -99,22 +106,25 @@ async def run_turn(
         emitter.complete(response)
     except BackendError as error:
         log.warning("remote_failed", code=error.code, detail=error.detail)
-        return await finish_remote(run, Failed(error.code, error.detail))
+        return await fail_remote(run, error.code, error.detail)
     finally:
         run.interruption.hand_over_if_free(False)
     telemetry.steps.labels(run.spec.id).inc()
-    if not joins_turn:
-        run.last_sent_seq = run.next_seq - 1
-    _take_over(run, result, monotonic() - began)
+    if not turn.joins:
+        run.mark_log_as_sent()
+    run.sent_answers += [message.id for message in answers]
+    _apply_output(run, result, monotonic() - began)
     messages = list(answers)
     if response:
         content = (Text(response),)
-        messages.append(Message(id=run.new_message_id(), role=Role.ASSISTANT, content=content))
+        answer = Message(id=run.answer_id(), role=Role.ASSISTANT, content=content)
+        run.emit(run.message_done(answer, len(messages)))
+        messages.append(answer)
     return await save_turn_outcome(run, TurnOutcome(result, response, messages, answered))
 
 
-def _take_over(run: RemoteRun, result: BackendResult, seconds: float) -> None:
-    """Take over the parts of the result other than its text."""
+def _apply_output(run: RemoteRun, result: BackendResult, seconds: float) -> None:
+    """Store the parts of the result other than its text."""
     if result.binding is not None:
         run.binding = result.binding
     run.new_messages = result.output
@@ -122,20 +132,12 @@ def _take_over(run: RemoteRun, result: BackendResult, seconds: float) -> None:
         run.emit(InferenceComplete(run.spec.model or run.spec.id, round(seconds * 1000)))
 
 
-def _unsent_messages(run: RemoteRun) -> list[Message]:
-    """Messages of users in the log that the remote doesn't have yet."""
-    unknown = [entry.message for entry in run.log if entry.seq > run.last_sent_seq]
-    return [
-        message
-        for message in unknown
-        if message.role is Role.USER and message.visibility is Visibility.ALL
-    ]
-
-
-def _turn(
-    run: RemoteRun, new_messages: list[Message], answered: list[Ticket], joins_turn: bool
+async def _turn(
+    run: RemoteRun, answers: list[Message], answered: list[Ticket], joins_turn: bool
 ) -> Turn:
     record = run.record
+    joins = joins_turn or run.is_turn_accepted
+    unsent = [] if joins else await with_bytes(run.files, run.unsent_messages)
     seen = [entry.message for entry in run.log if entry.message.visibility is Visibility.ALL]
     return Turn(
         agent_id=run.spec.id,
@@ -143,9 +145,10 @@ def _turn(
         thread_id=record.thread_id,
         key=run.turn_key,
         messages=[*seen, *run.answers_in_turn],
-        new_messages=new_messages,
+        new_messages=[] if joins else [*answers, *unsent],
         binding=run.binding,
-        joins=joins_turn or run.turn == run.turn_key,
+        joins=joins,
         is_continuation=run.steps > 0,
         answers=[answer_to_remote(ticket) for ticket in answered],
+        messages_besides_answers=without_answers(answered, unsent),
     )

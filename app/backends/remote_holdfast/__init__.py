@@ -1,1 +1,1 @@
-"""The client of another Holdfast. What every remote agent has in common is in `backends/remote`."""
+"""The client of another Holdfast server. Code for every kind of remote agent is in `backends/remote`."""

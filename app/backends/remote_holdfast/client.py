@@ -1,5 +1,6 @@
-"""Requests to another Holdfast: over one pool of connections, with retries while it is out of reach."""
+"""Requests to another Holdfast, over one connection pool, with retries while it is unreachable."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from app.backends.remote_holdfast.responses import (
 from app.backends.retrying import retry_within
 from app.domain.json_values import JsonObject
 
-SILENCE_TIMEOUT_SECONDS = 30.0
+IDLE_TIMEOUT_SECONDS = 30.0
 """Seconds without an event or a heartbeat after which a stream counts as broken."""
 
 
@@ -26,13 +27,25 @@ class HoldfastClient:
     token: str | None = field(repr=False)
     _http: httpx2.AsyncClient | None = None
 
-    async def request(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
-        """Send a request until it is answered. Every request here may be repeated."""
-        return await retry_within(self.retry_seconds, lambda: self._ask_once(method, path, body))
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> JsonObject:
+        """Send a request, with retries until a response comes. Every request here is safe to repeat."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        return await retry_within(
+            self.retry_seconds, lambda: self._send_once(method, path, body, headers)
+        )
 
-    async def _ask_once(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+    async def _send_once(
+        self, method: str, path: str, body: JsonObject | None, headers: Mapping[str, str]
+    ) -> JsonObject:
         try:
-            async with self._pool.stream(method, path, json=body) as response:
+            async with self._pool.stream(method, path, json=body, headers=headers) as response:
                 answer = await body_of(response)
             if response.is_success:
                 with parse_errors_translated():
@@ -42,7 +55,7 @@ class HoldfastClient:
         raise parse_refusal(response.status_code, answer)
 
     def events(self, run_id: str, after: int) -> AbstractAsyncContextManager[httpx2.Response]:
-        """One connection to the stream of a run, from the event after the last known one."""
+        """Read the run's stream over one connection, from the event after the last known one."""
         headers = {"Accept": "text/event-stream"}
         if after:
             headers["Last-Event-ID"] = str(after)
@@ -60,7 +73,7 @@ class HoldfastClient:
             self._http = httpx2.AsyncClient(
                 base_url=self.url,
                 headers=headers,
-                timeout=httpx2.Timeout(SILENCE_TIMEOUT_SECONDS, pool=None),
+                timeout=httpx2.Timeout(IDLE_TIMEOUT_SECONDS, pool=None),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
             )
         return self._http

@@ -1,4 +1,4 @@
-"""Responses of another Holdfast: bounded, with its problems and unreadable ones as our errors."""
+"""Reads responses of another Holdfast: limits their size, and converts problems to our errors."""
 
 import json
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, JsonObject, as_object
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Bytes of one response or event: more than any of this service has."""
+"""Maximum bytes of one response or event. Larger than any that the service sends."""
 MAX_TOKENS = 200_000
-"""Brackets, commas and strings of one response or event: parsing more would block the loop."""
+"""Maximum brackets, commas and strings of a response or event. Parsing more would block the loop."""
 UNREACHABLE = "remote_unreachable"
 UNREADABLE_ANSWER = "remote_garbled"
 _PASSES = (429, 502, 503, 504)
@@ -41,7 +41,7 @@ def parse_answer(body: bytes) -> JsonObject:
 
 
 def read(text: str) -> Json:
-    """The value of a JSON text. Raises ValueError, also for a text that would take long to parse."""
+    """Parse a JSON text. Raises ValueError, also for a text that would take long to parse."""
     if has_more_tokens(text, MAX_TOKENS):
         raise ValueError(f"it has more than {MAX_TOKENS} values")
     value: Json = json.loads(text)
@@ -49,7 +49,7 @@ def read(text: str) -> Json:
 
 
 def parse_refusal(status: int, body: bytes) -> BackendError:
-    """A problem of the remote as an error of ours, under the same code."""
+    """Convert a problem of the remote to our error with the same code."""
     try:
         problem = as_object(read(body.decode())) or {}
         code, detail = str(problem["code"]), str(problem["detail"])
@@ -68,7 +68,7 @@ def unreachable_failure(error: httpx2.TransportError) -> TransientFailure:
 
 @contextmanager
 def parse_errors_translated() -> Iterator[None]:
-    """Turn a response that isn't of this service into an error. A retry doesn't help."""
+    """Convert a response that isn't Holdfast's to an error. A retry doesn't help."""
     try:
         yield
     except (

@@ -1,7 +1,7 @@
-"""Follows a run of another Holdfast by its events, emits them as the run's own, and makes its result.
+"""Follows a run of another Holdfast, emits its events as the run's own, and builds its result.
 
-The event of a suspension doesn't say what the run waits for; its record does. Questions for people end the
-turn, and children that work are waited for.
+The event of a suspension doesn't contain what the run waits for, so its record is read. Questions for people
+end the turn. While the run's children execute, the turn continues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,13 @@ import httpx2
 
 from app.backends.base import TurnEmitter
 from app.backends.remote_holdfast.responses import read
-from app.backends.remote_holdfast.tickets import (
-    RemoteTicket,
-    owners_below,
-    questions_of,
-    without_owners,
-)
+from app.backends.remote_holdfast.tickets import questions_of
 from app.domain.agents.backend_results import (
     Artifact,
     BackendOutput,
     BackendResult,
     Completed,
+    RemoteQuestion,
     WaitingAuth,
     WaitingInput,
     output_from_json,
@@ -39,19 +35,20 @@ class RemoteRunView:
     emitter: TurnEmitter
     last_id: int = 0
     is_suspended: bool = False
-    """The run doesn't execute any more, as far as is known. It may wait for people or for its children."""
+    """Whether the run is suspended, as far as known. It may wait for people or for its children."""
     needs_snapshot: bool = False
-    """The run is suspended, and what it waits for may have changed."""
+    """Whether the run is suspended and its record must be read again."""
+    _run_id: str = ""
     _response: str = ""
-    _asked: Sequence[RemoteTicket] = ()
-    _has_spoken: bool = False
+    _has_text: bool = False
 
-    def continue_from(self, last_id: int) -> None:
+    def continue_from(self, run_id: str, last_id: int) -> None:
         """Continue after an event that suspended the run."""
+        self._run_id = run_id
         self.last_id, self.is_suspended = last_id, last_id > 0
 
     async def apply_event(self, sse: httpx2.ServerSentEvent) -> BackendResult | None:
-        """Apply one frame; the result, if the frame has it."""
+        """Apply one event. Returns the result if the event ends the turn."""
         event = as_object(read(sse.data)) or {}
         if sse.id:
             self.last_id = int(sse.id)
@@ -62,14 +59,16 @@ class RemoteRunView:
             case "stream_reset":
                 self._start_over(str(event["reason"]))
             case "text_delta":
-                self._has_spoken = True
+                self._has_text = True
                 self.emitter.text(event["delta"])
                 await self.emitter.wait_for_capacity()
             case "tool_call_start":
-                self._show(event, tool=event["name"], status="running")
+                self._show(tool=event["name"], status="running")
             case "tool_call_done":
-                self._show(event, call_id=event["id"], status=event["outcome"])
-            case "activity_snapshot":
+                result = event["result"]
+                shown = {name: result[name] for name in ("status", "outcome") if name in result}
+                self._show(tool_call_id=event["tool_call_id"], **shown)
+            case "activity_snapshot" | "ticket_opened":
                 self.needs_snapshot = self.is_suspended
             case "run_start":
                 self.is_suspended = False
@@ -83,11 +82,10 @@ class RemoteRunView:
         if run["status"] != "waiting":
             self.is_suspended = False
             return None
-        self._asked = questions_of(run)
-        return _waiting(self._asked, self._response)
+        return _waiting(questions_of(run), self._response)
 
     def apply_snapshot(self, snapshot: JsonObject) -> BackendResult | None:
-        """Apply a snapshot, where the events after the last known one are missing."""
+        """Apply a snapshot, because events after the last known one are missing."""
         run = snapshot["run"]
         self.last_id = max(self.last_id, int(snapshot["last_event_id"]))
         if run["status"] == "done":
@@ -98,22 +96,21 @@ class RemoteRunView:
         self.is_suspended = False
         self._start_over("gap")
         if snapshot["open_text"]:
-            self._has_spoken = True
+            self._has_text = True
             self.emitter.text(snapshot["open_text"])
         return None
 
     def bound(self, result: BackendResult, binding: JsonObject) -> BackendResult:
-        """The result, with the binding from which the next turn continues."""
-        known = {**without_owners(binding), **owners_below(self._asked)}
-        return replace(result, binding={**known, "after": self.last_id})
+        """Return the result with the binding from which the next turn continues."""
+        return replace(result, binding={**binding, "after": self.last_id})
 
     def _start_over(self, reason: str) -> None:
-        if self._has_spoken:
-            self._has_spoken = False
+        if self._has_text:
+            self._has_text = False
             self.emitter.start_over(reason)
 
-    def _show(self, event: Mapping[str, Any], **more: str) -> None:
-        shown = {"schema": f"{PROGRESS}.v1", "run_id": event["run_id"], **more}
+    def _show(self, **more: str) -> None:
+        shown = {"schema": f"{PROGRESS}.v1", "run_id": self._run_id, **more}
         self.emitter.activity(PROGRESS, shown)
 
     def _finished(self, event: Mapping[str, Any]) -> BackendResult | None:
@@ -143,11 +140,10 @@ def _result(
     )
 
 
-def _waiting(asked: Sequence[RemoteTicket], response: str) -> BackendResult | None:
-    """The questions for people; None while the run waits for other work only."""
-    if not asked:
+def _waiting(questions: Sequence[RemoteQuestion], response: str) -> BackendResult | None:
+    """The questions for people; None while the run waits only for other work."""
+    if not questions:
         return None
-    questions = tuple(each.question for each in asked)
     message = questions[0].message
     logs_in = all(question.is_login for question in questions)
     return BackendResult(
@@ -155,5 +151,5 @@ def _waiting(asked: Sequence[RemoteTicket], response: str) -> BackendResult | No
         response=response,
         output=BackendOutput(text=response or None),
         steps=1,
-        questions=questions,
+        questions=tuple(questions),
     )

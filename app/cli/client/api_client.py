@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -41,8 +41,33 @@ class ApiClient:
         self._url = url
         self._http = http
 
-    def get(self, path: str) -> Body:
-        return self._ask("GET", path)
+    def get(self, path: str, **query: str | None) -> Body:
+        """Ask for one object. Parameters that are None aren't sent."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("GET", path, params=given)
+
+    def pages(self, path: str, filters: Mapping[str, str | bool | None]) -> Iterator[Body]:
+        """The items of a list, page by page as they are needed. Filters that are None aren't sent."""
+        query = {name: value for name, value in filters.items() if value is not None}
+        while True:
+            page = self._ask("GET", path, params=query)
+            yield from page["items"]
+            if not page["has_more"]:
+                return
+            query["cursor"] = page["next_cursor"]
+
+    def health(self) -> Body:
+        """The server's health. A server that isn't ready sends it with status 503."""
+        try:
+            response = self._http.get("/health")
+            if response.status_code in (200, 503) and "status" in (body := response.json()):
+                found: Body = body
+                return found
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+        except ValueError:  # no JSON
+            pass
+        return _body_of(response)
 
     def start(self, body: Body) -> Body:
         return self._ask("POST", "/v1/runs", body)
@@ -53,11 +78,25 @@ class ApiClient:
     def decide(self, run_id: str, decision: Body) -> Body:
         return self._ask("POST", f"/v1/runs/{run_id}/decisions", {"decisions": [decision]})
 
+    def ticket(self, ticket_id: str) -> Body:
+        return self.get(f"/v1/tickets/{ticket_id}")
+
     def signal(self, signal: Body) -> Body:
         return self._ask("POST", "/v1/signals", signal)
 
-    def cancel(self, run_id: str, reason: str) -> Body:
-        return self._ask("POST", f"/v1/runs/{run_id}/cancel", {"reason": reason})
+    def cancel(self, run_id: str, reason: str | None, *, wait: int = 0) -> Body:
+        body = {} if reason is None else {"reason": reason}
+        return self._ask("POST", f"/v1/runs/{run_id}/cancel", body, params={"wait": wait})
+
+    def pause(self, run_id: str, reason: str | None, *, wait: int = 0) -> Body:
+        body = {} if reason is None else {"reason": reason}
+        return self._ask("POST", f"/v1/runs/{run_id}/pause", body, params={"wait": wait})
+
+    def resume(self, run_id: str) -> Body:
+        return self._ask("POST", f"/v1/runs/{run_id}/resume")
+
+    def retry(self, run_id: str, body: Body) -> Body:
+        return self._ask("POST", f"/v1/runs/{run_id}/retry", body)
 
     def events(
         self,
@@ -76,7 +115,7 @@ class ApiClient:
             try:
                 for event in self._events_once(run_id, after, until_done):
                     reconnecting.reset()
-                    after = event.get("seq", after)
+                    after = event["seq"]
                     yield event
                 return
             except httpx2.TransportError as error:
@@ -104,14 +143,24 @@ class ApiClient:
             if source.response.status_code != 200:
                 source.response.read()
                 _body_of(source.response)
+            ids: Event = {}
             for sent in source:
-                if sent.data:
+                if sent.data and sent.id:
                     event: Event = json.loads(sent.data)
-                    yield event
+                    # Only the first event of a connection has these.
+                    ids |= {name: event[name] for name in ("thread_id", "run_id") if name in event}
+                    yield {"seq": int(sent.id), **ids, **event}
 
-    def _ask(self, method: str, path: str, body: Body | None = None) -> Body:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        params: Mapping[str, str | bool | int] | None = None,
+    ) -> Body:
         try:
-            return _body_of(self._http.request(method, path, json=body))
+            return _body_of(self._http.request(method, path, json=body, params=params))
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
@@ -138,7 +187,7 @@ def connect_client(url: str, key: str | None) -> Iterator[ApiClient]:
 
 
 @contextmanager
-def ticket_client(url: str, key: str | None) -> Iterator[ApiClient]:
+def command_client(url: str, key: str | None) -> Iterator[ApiClient]:
     """The same for a command: an error of the server ends the process with its sentence."""
     try:
         with connect_client(url, key) as server:

@@ -6,6 +6,7 @@ from app.cli.client.ticket_prompt import Ask
 from app.cli.exit_codes import ExitCode
 
 _ALREADY_DECIDED = frozenset({409, 410})
+_DECIDED_BY_PROGRAMS = frozenset({"child", "event"})
 _CODES = {
     "succeeded": ExitCode.SUCCEEDED,
     "failed": ExitCode.FAILED,
@@ -16,22 +17,24 @@ _CODES = {
 
 
 def run_interactively(server: ApiClient, screen: Output, request: Body, ask: Ask) -> ExitCode:
-    """Start a run and show it until it is done, or waits for a ticket that the user leaves open.
+    """Start a run and show it until it is done, paused, or waits for a ticket that the user leaves open.
+
+    A wait that ends without a person, such as for a delegate at work, is shown and continues.
 
     Ctrl-C requests a cancel, and the run's end is shown as usual. A second Ctrl-C only exits.
     """
     run = server.start(request)
-    run_id = run["run_id"]
-    screen.write_note(f"run {run_id} of thread {run['thread_id']}")
+    run_id = run["id"]
+    screen.write_status(f"run {run_id} of thread {run['thread_id']}")
     interactive = _InteractiveRun(server, screen, run_id, ask)
     while True:
         try:
             return interactive.run_to_end()
         except KeyboardInterrupt:
             if interactive.is_cancelling:
-                screen.write_note(f"The run continues. Follow it with: holdfast tail {run_id}")
+                screen.write_status(f"The run continues. Follow it with: holdfast tail {run_id}")
                 return ExitCode.INTERRUPTED
-            screen.write_note("Cancelling the run … (Ctrl-C again exits without waiting)")
+            screen.write_status("Cancelling the run … (Ctrl-C again exits without waiting)")
             interactive.is_cancelling = True
             server.cancel(run_id, "Ctrl-C")
 
@@ -53,38 +56,40 @@ class _InteractiveRun:
             run = self._server.run(self._run_id)
             if run["status"] == "done":
                 return self._ended(run)
-            if run["status"] == "waiting" and not self._answer(run["waiting"]):
-                self._screen.write_note(self._how_to_continue(run["waiting"]))
+            if _needs_person(run) and not self._answer(run):
                 return ExitCode.WAITING
 
     def _show_events(self) -> None:
         for event in self._server.events(
-            self._run_id, self._after, on_cut=lambda why: self._screen.write_note(f"[{why}]")
+            self._run_id, self._after, on_cut=lambda why: self._screen.write_status(f"[{why}]")
         ):
             # Updated first, so that Ctrl-C before `show` doesn't show an event twice.
-            self._after = event.get("seq", self._after)
+            self._after = event["seq"]
             self._screen.show(event)
 
-    def _answer(self, waiting: Body) -> bool:
-        """Ask the user to decide all tickets. False if one stays open, or only events can answer them."""
-        if not waiting["tickets"]:
-            self._screen.write_note(f"[waiting: {waiting['message'] or waiting['reason']}]")
-        questions = [ticket for ticket in waiting["tickets"] if ticket["kind"] != "event"]
-        if waiting["tickets"] and not questions:
-            return False
-        return all(self._decide(ticket) for ticket in questions)
-
-    def _how_to_continue(self, waiting: Body) -> str:
-        questions = [each["ticket_id"] for each in waiting["tickets"] if each["kind"] != "event"]
-        if questions:
-            return (
-                "The run waits for a decision. Decide with\n"
-                f"  holdfast decide {self._run_id} TICKET approve\n"
-                f"where TICKET is one of: {' '.join(questions)}"
+    def _answer(self, run: Body) -> bool:
+        """Ask the user to decide all tickets. False if one stays open, or if the run is paused."""
+        if (pause := run["pause"]) is not None:
+            reason = f": {pause['reason']}" if pause["reason"] else ""
+            self._screen.write_status(
+                f"{pause['requested_by']} has paused the run{reason}.\n"
+                f"Resume it with: holdfast resume {self._run_id}"
             )
-        events = [each["event"] for each in waiting["tickets"]]
-        commands = [f"  holdfast signal {each['name']} {each['key']} JSON" for each in events]
-        return "\n".join(["The run waits for an event. Send it with", *commands])
+            return False
+        questions = _questions(run)
+        for ticket in questions:
+            if ticket["run_id"] != self._run_id:
+                self._screen.write_status(f"\nAgent {ticket['agent_id']} asks:")
+            if not self._decide(ticket):
+                break
+        else:
+            return True
+        self._screen.write_status(
+            "The run waits for a decision. Decide with\n"
+            "  holdfast decide approve TICKET\n"
+            f"where TICKET is one of: {' '.join(ticket['id'] for ticket in questions)}"
+        )
+        return False
 
     def _decide(self, ticket: Body) -> bool:
         while (decision := self._ask(ticket)) is not None:
@@ -94,7 +99,7 @@ class _InteractiveRun:
             except ServerRefused as refusal:
                 if refusal.status != 422 and refusal.status not in _ALREADY_DECIDED:
                     raise
-                self._screen.write_note(str(refusal))
+                self._screen.write_status(str(refusal))
                 if refusal.status == 422:
                     continue
             return True
@@ -105,5 +110,15 @@ class _InteractiveRun:
         if code is not ExitCode.SUCCEEDED:
             termination = run["termination"]
             why = termination.get("detail") or termination.get("code") or termination["type"]
-            self._screen.write_note(f"The run is done: {run['outcome']} ({why}).")
+            self._screen.write_status(f"The run is done: {run['outcome']} ({why}).")
         return code
+
+
+def _needs_person(run: Body) -> bool:
+    return run["status"] == "waiting" and bool(run["waiting"]["needs_decision"])
+
+
+def _questions(run: Body) -> list[Body]:
+    """The tickets that people decide: those of the run, then those of its children."""
+    asked = run["waiting"]["tickets"]
+    return [ticket for ticket in asked if ticket["kind"] not in _DECIDED_BY_PROGRAMS]

@@ -11,6 +11,12 @@ from app.domain.json_values import compact
 
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
+_WAITS = {
+    "child_runs": "waits for the agents that it called",
+    "background_tasks": "waits for its background tasks",
+    "external_event": "waits for an event",
+}
+
 
 def visible(text: str) -> str:
     """The text with control and bidirectional characters escaped, so that it can't control the terminal."""
@@ -33,7 +39,7 @@ class Output:
         typer.echo(text if self._is_piped else visible(text), nl=False)
         self._is_mid_line = not text.endswith("\n")
 
-    def write_note(self, line: str) -> None:
+    def write_status(self, line: str) -> None:
         """Write a line about the run to stderr."""
         self.end_line()
         typer.echo(visible(line), err=True)
@@ -53,21 +59,29 @@ class Output:
             case "text_delta":
                 self.write_line(event["delta"])
             case "stream_reset":
-                self.write_note(f"[{event['reason']}: the answer starts again]")
+                self.write_status(f"[{event['reason']}: the answer starts again]")
             case "tool_call_ready":
-                self.write_note(f"→ {event['name']} {_short(event['arguments'])}")
-            case "tool_call_done" if event["outcome"] != "suspended":
-                result = event["result"]
-                self.write_note(f"← {_short(result.get('message') or result.get('data'))}")
-            case "tool_call_resumed":
-                self.write_note(f"← {_short(event['result'])}")
+                self.write_status(f"→ {event['name']} {_short(event['arguments'])}")
+            case "tool_call_done" | "tool_call_resumed":
+                if event["result"]["status"] == "done":
+                    self.write_status(f"← {_short(event['result']['text'])}")
             case "ticket_decided":
-                self.write_note(f"[{event['action']}, decided by {event['decided_by']}]")
+                self.write_status(f"[{event['action']}, decided by {event['decided_by']}]")
+            case "ticket_opened" if (awaited := event["ticket"].get("event")) is not None:
+                name, key = awaited["name"], awaited["key"]
+                self.write_status(f"[an event is awaited: holdfast signal {name} {key} JSON]")
             case "run_finish":
                 self.end_line()
-                if (until := (event.get("waiting") or {}).get("until")) is not None:
-                    self.write_note(f"[{event['waiting']['detail']}]")
-                    self.write_note(f"[the run resumes at {until}]")
+                waiting = event.get("waiting")
+                if waiting is not None and not waiting["needs_decision"]:
+                    self._show_wait(waiting)
+
+    def _show_wait(self, waiting: dict[str, Any]) -> None:
+        """Show a wait that ends without a person."""
+        reason = waiting["reason"]
+        self.write_status(f"[{waiting.get('detail') or _WAITS.get(reason, f'waits: {reason}')}]")
+        if (until := waiting.get("until")) is not None:
+            self.write_status(f"[the run resumes at {until}]")
 
 
 def _short(value: Any, max_length: int = 500) -> str:

@@ -34,7 +34,7 @@ def ask(ticket: dict[str, Any], screen: Output) -> Decision | None:
                 return None
             if chosen in actions:
                 return _complete(chosen, ticket, screen)
-            screen.write_note("Type one of these words, or its first letter (s for respond).")
+            screen.write_status("Type one of these words, or its first letter (s for respond).")
     except EOFError:
         return None
 
@@ -54,13 +54,13 @@ def approving(ask: Ask) -> Ask:
 
 def _show(ticket: dict[str, Any], screen: Output) -> None:
     """Shows all arguments in full, because they are what the user approves."""
-    screen.write_note(f"\n{ticket['message']}")
+    screen.write_status(f"\n{ticket['message']}")
     arguments = as_object(ticket["arguments"])
     if arguments is None:
         arguments = {"arguments": ticket["arguments"]}
-    screen.write_note(f"  {ticket['tool_name']}")
+    screen.write_status(f"  {ticket['tool_name']}")
     for name, value in arguments.items():
-        screen.write_note(f"    {name} = {compact(value)}")
+        screen.write_status(f"    {name} = {compact(value)}")
 
 
 def _complete(action: str, ticket: dict[str, Any], screen: Output) -> Decision:
@@ -81,7 +81,7 @@ def _arguments(screen: Output) -> dict[str, Any]:
         arguments = as_object(_value(_line(screen, "all arguments, as a JSON object > ")))
         if arguments is not None:
             return arguments
-        screen.write_note('That isn\'t a JSON object, such as {"path": "/tmp/notes.md"}.')
+        screen.write_status('That isn\'t a JSON object, such as {"path": "/tmp/notes.md"}.')
 
 
 def _value(text: str) -> Any:
@@ -97,5 +97,5 @@ def _line(screen: Output, prompt: str) -> str:
     try:
         return input().strip()
     except (EOFError, KeyboardInterrupt):
-        screen.write_note("")
+        screen.write_status("")
         raise

@@ -1,46 +1,53 @@
 """What a process prints once it is ready: addresses, models and commands to try."""
 
 import os
-import shlex
+import shutil
 import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from app.bootstrap.application import Application
 from app.cli.server.socket import address
-from app.domain.ids import AgentId
-from app.domain.json_values import compact
 from app.http.auth import Authenticator
+from app.http.start_pages.pages import first_steps
 from app.llm.catalog import problem_of
 
-_DEMO = AgentId("demo")
-_JSON = "-H 'Content-Type: application/json'"
+_USUAL_ADDRESS = "http://127.0.0.1:8000"
+_SHOWN_STEPS = 3
 
 
 def of_server(
     application: Application, authenticator: Authenticator, listener: socket.socket
 ) -> str:
     base = address(listener)
-    key = "" if authenticator.is_keyless else '-H "Authorization: Bearer $HOLDFAST_API_KEY" '
     models = _models(application)
     return "\n".join(
         [
             "",
             f"Holdfast serves on {base}",
-            f"  data    {application.place}",
+            f"  data    {application.database_address}",
             f"  models  {models[0]}",
             *(f"          {more}" for more in models[1:]),
             f"  docs    {base}/docs",
+            *([f"  console {base}/console/"] if application.settings.console else []),
             "",
-            "Start a run and watch it:",
-            f"  {_start(application, base, key)}",
-            "Approve the newest call that waits for approval:",
-            f"  {_decide(base, key)}",
+            "In another terminal:",
+            *([] if base == _USUAL_ADDRESS else [f"  export HOLDFAST_URL={base}"]),
+            *([] if authenticator.is_keyless else ["  export HOLDFAST_API_KEY=…   # your key"]),
+            *_first_commands(application),
             "",
         ]
     )
 
 
-def of_worker(application: Application) -> str:
-    return f"Worker of {application.place}: {application.settings.concurrency} runs at once"
+def of_worker(application: Application, listener: socket.socket | None) -> str:
+    slots = application.settings.concurrency
+    line = f"Worker of {application.database_address}: {slots} runs at once"
+    if listener is None:
+        return line
+    base = address(listener)
+    return f"{line}\n  health   {base}/health\n  metrics  {base}/metrics"
 
 
 def _models(application: Application) -> list[str]:
@@ -55,20 +62,18 @@ def _models(application: Application) -> list[str]:
     return [", ".join(working) or "none", *broken]
 
 
-def _start(application: Application, base: str, key: str) -> str:
-    agent = next(iter(application.catalog.agents))
-    prompt = "delete /tmp/old-report.txt" if agent == _DEMO else "Hello! What can you do?"
-    body = {"agent_id": agent, "messages": [{"role": "user", "content": prompt}]}
-    return (
-        f"curl -N {base}/v1/runs -H 'Accept: text/event-stream' {_JSON} {key}"
-        f"-d {shlex.quote(compact(body))}"
-    )
+def _first_commands(application: Application) -> Iterator[str]:
+    """Commands to try, each with what it does, in two columns."""
+    steps = first_steps(next(iter(application.catalog.agents)), _program())[:_SHOWN_STEPS]
+    width = max(len(step.command) for step in steps)
+    return (f"  {step.command:{width}}   # {step.effect}" for step in steps)
 
 
-def _decide(base: str, key: str) -> str:
-    """A command that looks up the newest open ticket and approves it."""
-    return (
-        f"curl -s {key}'{base}/v1/tickets?status=open&limit=1' | cut -d'\"' -f6,14 | "
-        f"(IFS='\"' read T R; curl -s {base}/v1/runs/$R/decisions {key}{_JSON} "
-        """-d '{"decisions":[{"ticket_id":"'$T'","action":"approve"}]}')"""
-    )
+def _program() -> str:
+    """How a person calls this program in the folder where the server was started."""
+    here = Path(sys.executable).with_name("holdfast")
+    found = shutil.which("holdfast")
+    if (found is not None and Path(found).samefile(here)) or not here.exists():
+        return "holdfast"
+    inside = here.is_relative_to(Path.cwd())
+    return str(here.relative_to(Path.cwd()) if inside else here)

@@ -5,18 +5,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import structlog
 import typer
 
-from app import telemetry
 from app.bootstrap.secrets import redactor_of
 from app.cli import environment
 from app.cli.exit_codes import exit_with
+from app.cli.server.log_output import set_up_logging
 from app.domain.errors import ConfigurationError, DatabaseUnusable
 from app.settings import Settings
+
+R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +45,9 @@ class StopSignal:
     def request(self) -> None:
         handler, self._graceful_stop = self._graceful_stop, None
         if not self.is_requested:
-            typer.echo("holdfast: stopping …", err=True)
+            # A closed stderr must not keep the process from stopping.
+            with suppress(OSError):
+                typer.echo("holdfast: stopping …", err=True)
         self.is_requested = True
         if handler is not None:
             handler()
@@ -50,10 +55,13 @@ class StopSignal:
             self._work.cancel()
 
 
-def prepare(*, least_level: str | None = None) -> Settings:
-    """Read the settings, set up logging, and warn about unknown settings."""
-    settings = environment.read_settings()
-    telemetry.set_up_logging(
+def prepare(*, least_level: str | None = None, **options: object) -> Settings:
+    """Read the settings, set up logging, and warn about unknown settings.
+
+    `options` are settings from the command line; those that aren't None win over the environment.
+    """
+    settings = environment.read_settings(**options)
+    set_up_logging(
         least_level or settings.log_level,
         as_json=settings.log_json,
         redact=redactor_of(settings, os.environ),
@@ -68,9 +76,18 @@ Work: TypeAlias = Callable[[StopSignal], Coroutine[Any, Any, None]]
 
 def run(work: Work) -> None:
     """Run the work until it ends or is stopped by a signal."""
-    try:
+
+    def in_loop() -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_stoppable(work))
+
+    with_expected_errors(in_loop)
+
+
+def with_expected_errors(work: Callable[[], R]) -> R:
+    """Run the work. An expected error becomes a sentence, with which the process exits."""
+    try:
+        return work()
     except _EXPECTED_ERRORS as error:
         _exit(error)
     except BaseExceptionGroup as errors:

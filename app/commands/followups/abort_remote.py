@@ -3,11 +3,22 @@
 The run's end doesn't wait for it, so a cancel doesn't depend on another server.
 """
 
-from app.backends.remote.abort import abort_turn
+import asyncio
+
+import structlog
+
+from app.backends.base import Abort, Backend, BackendError
+from app.backends.remote.run import started_turn
 from app.context import ServiceContext
 from app.domain.ids import RunId, Tenant
+from app.domain.runs.runs import RunRecord
 from app.runtime.agent import RemoteAgent
 from app.storage.runs import runs
+
+ABORT_TIMEOUT_SECONDS = 30.0
+"""Time-out of the request to the remote."""
+
+log = structlog.get_logger(__name__)
 
 
 async def abort_remote(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> None:
@@ -20,4 +31,23 @@ async def abort_remote(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> No
     if not isinstance(agent, RemoteAgent) or agent.spec.endpoint is None:
         return
     backend = ctx.backends.of(agent.spec.endpoint)
-    await abort_turn(backend, record)
+    await _abort_turn(backend, record)
+
+
+async def _abort_turn(backend: Backend, record: RunRecord) -> None:
+    """Ask the remote to stop a run's newest turn, if it may have received one. A failure is only logged."""
+    begun = started_turn(record)
+    if begun is None or not backend.capabilities.cancellation.supports_remote_abort:
+        return
+    abort = Abort(
+        agent_id=record.agent_id,
+        run_id=record.id,
+        thread_id=record.thread_id,
+        key=begun.key,
+        binding=begun.binding,
+    )
+    try:
+        async with asyncio.timeout(ABORT_TIMEOUT_SECONDS):
+            await backend.abort(abort)
+    except (BackendError, TimeoutError) as error:
+        log.warning("remote_abort_failed", run_id=record.id, error=repr(error)[:300])

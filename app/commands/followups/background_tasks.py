@@ -5,7 +5,6 @@ the same commit; an executing run reads its inputs before it suspends or finishe
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from app import telemetry
 from app.clock import new_id
@@ -13,6 +12,7 @@ from app.context import ServiceContext
 from app.domain.children.background_tasks import (
     CANCELLED,
     Task,
+    TaskFilter,
     TaskOutcome,
     TaskStatus,
     event_message,
@@ -23,9 +23,9 @@ from app.domain.events.input_events import InputQueued
 from app.domain.ids import InputId, MessageId, RunId, TaskId, Tenant
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, Waiting, WaitingReason
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.events.transaction import EventTransactions, Transaction
-from app.queries.records import run_not_found
+from app.queries.records import locked_run, run_not_found
 from app.storage.children import background_tasks, child_runs
 from app.storage.children.background_tasks import ClaimedTask
 from app.storage.queue import deliveries
@@ -42,18 +42,15 @@ async def list_tasks(
     ctx: ServiceContext,
     principal: Principal,
     run_id: RunId,
-    *,
-    before: tuple[datetime, TaskId] | None,
-    limit: int,
+    wanted: TaskFilter,
+    requested: PageRequest,
 ) -> Slice[Task]:
-    """A run's tasks, newest first."""
+    """A run's tasks."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         if await runs.get(connection, principal.tenant, run_id) is None:
             raise run_not_found(run_id)
-        return await background_tasks.page(
-            connection, principal.tenant, run_id, before=before, limit=limit
-        )
+        return await background_tasks.page(connection, principal.tenant, run_id, wanted, requested)
 
 
 async def cancel_task(
@@ -62,9 +59,7 @@ async def cancel_task(
     """Cancel an open task and report that to its run; a finished task doesn't change."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
-        record = await runs.lock(transaction.connection, principal.tenant, run_id)
-        if record is None:
-            raise run_not_found(run_id)
+        record = await locked_run(transaction.connection, principal.tenant, run_id)
         task = await background_tasks.get(transaction.connection, principal.tenant, task_id)
         if task is None or task.run_id != run_id:
             raise task_not_found(task_id)
@@ -76,7 +71,7 @@ async def cancel_task(
 async def finish_task(
     outgoing: EventTransactions, claimed: ClaimedTask, outcome: TaskOutcome
 ) -> bool:
-    """Save the outcome of a claimed task; False if it had ended, or another worker has claimed it."""
+    """Save the outcome of a claimed task; False if it had ended, or another worker owns it."""
     async with outgoing.transaction() as transaction:
         record = await runs.lock(transaction.connection, claimed.tenant, claimed.task.run_id)
         if record is None:
@@ -121,7 +116,7 @@ async def finish_task_in(
     )
     if task is None:
         return None
-    telemetry.tasks_ended.labels(task.tool_name, task.status.value).inc()
+    telemetry.tasks_ended.labels(task.tool_name, task.status.outcome).inc()
     if task.child is not None and task.status is TaskStatus.CANCELLED:
         await child_runs.cancel(connection, tenant, record.id, task.child.run_id)
     await runs.count_task_ended(connection, tenant, record.id)

@@ -1,4 +1,4 @@
-"""Follow-ups about child runs: start, report to the parent, cancel, forward messages, forget.
+"""Follow-ups about child runs: start, report to the parent, cancel, forward messages, delete.
 
 Each is one transaction on one thread. It reads the current rows first, so it may be executed twice.
 """
@@ -9,6 +9,7 @@ from app import telemetry
 from app.commands.followups.background_tasks import finish_task_in
 from app.commands.followups.forward_messages import forward_messages, user_message
 from app.commands.followups.report_to_parent import report_to_parent
+from app.commands.followups.show_child_tickets import show_child_tickets
 from app.commands.runs.cancel import cancel
 from app.commands.runs.enqueue import enqueue
 from app.commands.threads.threads import ChildThreads, delete_thread
@@ -42,14 +43,14 @@ async def run_child_followup(ctx: ServiceContext, followup: ChildFollowup) -> bo
     match followup.kind:
         case FollowupKind.START:
             await _start(ctx, followup)
-        case FollowupKind.REPORT_TO_PARENT:
+        case FollowupKind.REPORT_TO_PARENT | FollowupKind.SHOW_TICKETS:
             await _report(ctx, followup)
         case FollowupKind.CANCEL:
             await _cancel(ctx, followup)
         case FollowupKind.FORWARD_MESSAGES:
             return await forward_messages(ctx, followup)
-        case FollowupKind.FORGET:
-            return await _forget(ctx, followup)
+        case FollowupKind.DELETE:
+            return await _delete(ctx, followup)
         case _:
             assert_never(followup.kind)
     return True
@@ -121,7 +122,9 @@ def _child_of(parent: RunRecord, call_id: CallId | None, work: ChildWork) -> New
 
 
 async def _report(ctx: ServiceContext, followup: ChildFollowup) -> None:
-    """Emit a child's progress on its parent's stream; after its end, report the result to the parent."""
+    """Update the parent's stream: the child's progress and the tickets below it. After the child's end, report
+    its result to the parent.
+    """
     tenant = followup.tenant
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
@@ -136,7 +139,11 @@ async def _report(ctx: ServiceContext, followup: ChildFollowup) -> None:
         child = await runs.get(connection, tenant, followup.child_run_id)
         if parent is None:
             return
+        if followup.kind is FollowupKind.SHOW_TICKETS:
+            await show_child_tickets(transaction, parent, waiter, followup.child_run_id, child)
+            return
         if child is None:
+            await show_child_tickets(transaction, parent, waiter, followup.child_run_id, child)
             await _was_deleted(transaction, parent, waiter)
             return
         if waiter is not None and not parent.is_done:
@@ -144,11 +151,12 @@ async def _report(ctx: ServiceContext, followup: ChildFollowup) -> None:
             shown = child_progress(child, call_id, waiter.tool_name)
             snapshot = ActivitySnapshot(call_id, PROGRESS, shown, True)
             transaction.emit(tenant, parent.thread_id, parent.id, snapshot)
+        await show_child_tickets(transaction, parent, waiter, child.id, child)
         if isinstance(child.state, Done):
             report = report_of(child, child.state)
             await report_to_parent(transaction, parent, waiter, child.id, report)
             if not is_kept(child):
-                await child_runs.forget(connection, tenant, parent.id, child.id)
+                await child_runs.delete(connection, tenant, parent.id, child.id)
 
 
 async def _was_deleted(
@@ -172,7 +180,7 @@ async def _cancel(ctx: ServiceContext, followup: ChildFollowup) -> None:
         return
 
 
-async def _forget(ctx: ServiceContext, followup: ChildFollowup) -> bool:
+async def _delete(ctx: ServiceContext, followup: ChildFollowup) -> bool:
     """Delete a child that must not be kept; False while runs that it has started are active."""
     async with ctx.database.reading() as connection:
         child = await runs.get(connection, followup.tenant, followup.child_run_id)

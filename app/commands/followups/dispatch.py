@@ -39,8 +39,8 @@ async def run_followup(
 ) -> RetryAfter | None:
     """Execute a follow-up; returns when to retry it if it isn't done.
 
-    A late job counts as a failed try before it is executed: it may have killed its process. A follow-up
-    that was given up and is enqueued again gets one more try.
+    A late job counts as a failed try before it is executed: it may have killed its worker. A follow-up that
+    was given up and is enqueued again gets one more try.
     """
     async with ctx.database.reading() as connection:
         failure = await failed_followups.of_followup(connection, followup)
@@ -51,7 +51,7 @@ async def run_followup(
             return RetryAfter(wait)
         tries += before.tries
     if job.is_late:
-        await _note(
+        await _record_failure(
             ctx, followup, tries, "it was not done in time: its process may have died of it"
         )
         if tries > MAX_TRIES:
@@ -63,15 +63,15 @@ async def run_followup(
     except Exception as error:
         telemetry.followups_failed.labels(followup.name).inc()
         log.exception("followup_failed", **_ids(followup), tries=tries)
-        return await _has_failed(ctx, followup, tries, error, is_noted=job.is_late)
+        return await _has_failed(ctx, followup, tries, error, is_recorded=job.is_late)
     if failure is not None or job.is_late:
         async with ctx.database.transaction() as connection:
-            await failed_followups.forget(connection, followup)
+            await failed_followups.remove(connection, followup)
     return None if is_done else RetryAfter(poll_delay(job.polls))
 
 
 async def _execute(ctx: ServiceContext, followup: Followup) -> bool:
-    """False if it has to wait for something else."""
+    """Execute the follow-up; False if it has to wait for another row."""
     match followup:
         case ChildFollowup():
             return await run_child_followup(ctx, followup)
@@ -79,25 +79,26 @@ async def _execute(ctx: ServiceContext, followup: Followup) -> bool:
             await abort_remote(ctx, tenant, run_id)
             return True
         case CallRunEnd(tenant=tenant, run_id=run_id):
-            await call_run_end(ctx, tenant, run_id)
-            return True
+            return await call_run_end(ctx, tenant, run_id)
         case _:
             assert_never(followup)
 
 
 async def _has_failed(
-    ctx: ServiceContext, followup: Followup, tries: int, error: Exception, *, is_noted: bool
+    ctx: ServiceContext, followup: Followup, tries: int, error: Exception, *, is_recorded: bool
 ) -> RetryAfter | None:
-    is_wanted = is_noted or await _note(ctx, followup, tries, ctx.redact(repr(error))[:500])
+    is_wanted = is_recorded or await _record_failure(
+        ctx, followup, tries, ctx.redact(repr(error))[:500]
+    )
     if is_wanted and tries < MAX_TRIES:
         return RetryAfter(retry_delay(tries))
     return await _give_up(ctx, followup, tries)
 
 
-async def _note(ctx: ServiceContext, followup: Followup, tries: int, why: str) -> bool:
-    """Count a failed try; False if the run of the follow-up was deleted."""
+async def _record_failure(ctx: ServiceContext, followup: Followup, tries: int, why: str) -> bool:
+    """Record a failed try; False if the run of the follow-up was deleted."""
     async with ctx.database.transaction() as connection:
-        noted = await failed_followups.note(connection, followup, why, retry_delay(tries))
+        noted = await failed_followups.record(connection, followup, why, retry_delay(tries))
     return noted is not None
 
 
@@ -107,7 +108,7 @@ async def _give_up(ctx: ServiceContext, followup: Followup, tries: int) -> Retry
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
-        # A run may wait for it without end, so it is retried.
+        # A run may wait for it, so giving it up is retried.
         log.exception("followup_give_up_failed", **_ids(followup), tries=tries)
         return RetryAfter(MAX_RETRY_SECONDS)
     telemetry.followups_given_up.labels(followup.name).inc()

@@ -2,8 +2,8 @@
 
 If a child can't be started, or its end can't be reported, the parent's call or task gets an error. If a
 child can't be cancelled, the request is saved and a worker ends the child. Messages that can't be forwarded
-stay unread, and the report of the task's end says so. A child that can't be deleted stays. A remote turn
-that can't be aborted continues.
+stay unread, and the report of the task's end says so. A child that can't be deleted stays. Tickets that can't
+be shown on the parent's stream stay in the inbox. A remote turn that can't be aborted continues.
 """
 
 from typing import assert_never
@@ -35,17 +35,17 @@ async def give_up_followup(ctx: ServiceContext, followup: Followup) -> None:
             case AbortRemote():
                 is_undone = True
             case CallRunEnd(tenant=tenant, run_id=run_id):
-                is_undone = await run_ends.claim(transaction.connection, tenant, run_id)
+                is_undone = await run_ends.remove(transaction.connection, tenant, run_id)
             case _:
                 assert_never(followup)
         if is_undone:
             await failed_followups.give_up(transaction.connection, followup, transaction.now)
         else:
-            await failed_followups.forget(transaction.connection, followup)
+            await failed_followups.remove(transaction.connection, followup)
 
 
 async def _give_up_child_followup(transaction: Transaction, followup: ChildFollowup) -> bool:
-    """False if giving it up leaves nothing undone."""
+    """Apply the consequences; False if there are none, because another follow-up reports the end."""
     connection, tenant = transaction.connection, followup.tenant
     match followup.kind:
         case FollowupKind.START:
@@ -57,7 +57,7 @@ async def _give_up_child_followup(transaction: Transaction, followup: ChildFollo
             await _report(transaction, followup, "it has ended, and its result can't be reported")
         case FollowupKind.CANCEL:
             await _request_cancel(transaction, followup)
-        case FollowupKind.FORWARD_MESSAGES | FollowupKind.FORGET:
+        case FollowupKind.SHOW_TICKETS | FollowupKind.FORWARD_MESSAGES | FollowupKind.DELETE:
             pass
         case _:
             assert_never(followup.kind)

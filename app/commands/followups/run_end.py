@@ -1,8 +1,8 @@
 """Call the `run_end` hooks of a run that ended without its agent's code.
 
-The claim is committed before the first hook starts. So no hook is called twice, however often the follow-up
-is delivered. A process that dies after the claim may leave hooks uncalled. An error before the claim is
-retried; an error in a hook is logged.
+A claim is committed before the first hook starts, and lasts longer than the hooks may take. So no hook is called
+twice, however often the follow-up is delivered, unless its process dies: then they are called again once the claim
+has ended, as after a takeover. An error before the claim is retried; an error in a hook is logged.
 """
 
 import asyncio
@@ -28,6 +28,8 @@ from app.storage.threads import messages, threads
 from app.storage.tickets import rules
 
 HOOKS_TIMEOUT_SECONDS = 60.0
+CLAIM_SECONDS = 90.0
+"""Includes the time to save the changes of the hooks."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,33 +38,39 @@ class AgentNotHere(HoldfastError):
     """The agent version isn't installed here: a process that has it must retry the follow-up."""
 
 
-async def call_run_end(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> None:
-    """Call the hooks unless that was done before; raises `AgentNotHere` before the claim."""
+async def call_run_end(ctx: ServiceContext, tenant: Tenant, run_id: RunId) -> bool:
+    """Call the hooks unless that was done before; False while another worker has the claim.
+
+    Raises `AgentNotHere` before the claim.
+    """
     async with ctx.database.reading() as connection:
         record = await runs.get(connection, tenant, run_id)
         pending = await run_ends.find(connection, tenant, run_id)
     if record is None or pending is None:
-        return
+        return True
     run = await _load(ctx, record, pending)
     async with ctx.database.transaction() as connection:
-        is_ours = await run_ends.claim(connection, tenant, run_id)
-    if not is_ours or run is None:
-        return
+        claim = await run_ends.claim(connection, tenant, run_id, seconds=CLAIM_SECONDS)
+    if claim is None:
+        return False
+    changes = _NO_CHANGES if run is None else await _changes_of_hooks(run)
+    await _save(ctx, record, pending, claim, changes)
+    return True
+
+
+async def _changes_of_hooks(run: EndedRun) -> "_Changes":
+    """Call the hooks; hooks that fail change nothing."""
     try:
         async with asyncio.timeout(HOOKS_TIMEOUT_SECONDS):
             await call_run_end_hooks(run)
+        return _Changes(run.changed_run_state, run.changed_thread_state)
     except PluginFailed as error:
         log.warning("plugin_failed", plugin=error.plugin, phase=error.phase, exc_info=True)
-        return
     except TimeoutError:
-        log.warning("run_end_timed_out", run_id=run_id, seconds=HOOKS_TIMEOUT_SECONDS)
-        return
-    try:
-        changes = _Changes(run.changed_run_state, run.changed_thread_state)
+        log.warning("run_end_hooks_timed_out", run_id=run.record.id, seconds=HOOKS_TIMEOUT_SECONDS)
     except StateError:
-        log.warning("run_end_changes_unwritable", run_id=run_id, exc_info=True)
-        return
-    await _save(ctx, run, changes)
+        log.warning("run_end_state_invalid", run_id=run.record.id, exc_info=True)
+    return _NO_CHANGES
 
 
 async def _load(ctx: ServiceContext, record: RunRecord, pending: PendingRunEnd) -> EndedRun | None:
@@ -86,24 +94,24 @@ async def _load(ctx: ServiceContext, record: RunRecord, pending: PendingRunEnd) 
     )
 
 
-async def _save(ctx: ServiceContext, run: EndedRun, changes: "_Changes") -> None:
-    """Save the hooks' changes of the run's state. Changes of the thread's state are dropped if it has
-    changed since the end, because a later run has used it."""
-    record, run_state, thread_state = run.record, changes.run_state, changes.thread_state
-    if run_state is None and thread_state is None:
-        return
+async def _save(
+    ctx: ServiceContext, record: RunRecord, pending: PendingRunEnd, claim: int, changes: "_Changes"
+) -> None:
+    """Finish the call, and save the hooks' changes of the run's state, unless the claim was lost. Changes of the
+    thread's state are dropped if it has changed since the end, because a later run has used it."""
+    run_state, thread_state = changes.run_state, changes.thread_state
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
         thread = await threads.lock(connection, record.tenant, record.thread_id)
-        if thread is None:
+        if not await run_ends.finish(connection, record.tenant, record.id, claim) or thread is None:
             return
         if run_state is not None:
             await runs.set_state_of_done(connection, record.tenant, record.id, run_state)
         if thread_state is None:
             return
         now = await threads.state(connection, record.tenant, record.thread_id)
-        if thread.open_run_id is not None or now != run.thread_state:
-            log.warning("run_end_changes_dropped", run_id=record.id, thread_id=thread.id)
+        if thread.open_run_id is not None or now != pending.thread_state:
+            log.warning("run_end_state_dropped", run_id=record.id, thread_id=thread.id)
             return
         await threads.change(
             connection, record.tenant, record.thread_id, {"state": storable(thread_state)}
@@ -116,6 +124,9 @@ class _Changes:
 
     run_state: JsonObject | None
     thread_state: JsonObject | None
+
+
+_NO_CHANGES = _Changes(None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Send messages to runs and threads, and change what no run has read yet."""
+"""Send messages to runs and threads, and change messages that no run has read yet."""

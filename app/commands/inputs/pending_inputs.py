@@ -5,9 +5,9 @@ message log gets the last version, or nothing.
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.files.references import refer_to_files
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import request_cancel
 from app.context import ServiceContext
 from app.domain.errors import Conflict, DigestMismatch, NotFound
@@ -15,13 +15,12 @@ from app.domain.events.input_events import InputChanged, InputRetracted
 from app.domain.ids import InputId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.domain.threads.inputs import Input, InputStatus
 from app.domain.threads.messages import Message
 from app.domain.threads.threads import Thread
-from app.queries.records import found_thread, locked_thread, run_not_found
+from app.queries.records import found_thread, locked_run, locked_thread
 from app.storage.postgres.database import Connection
-from app.storage.runs import runs
 from app.storage.threads import pending_inputs
 
 
@@ -37,17 +36,13 @@ async def list_pending_inputs(
     ctx: ServiceContext,
     principal: Principal,
     thread_id: ThreadId,
-    *,
-    after: tuple[int, int],
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Input]:
     """Messages that a thread's runs haven't read yet, in reading order."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
-        return await pending_inputs.waiting_page(
-            connection, principal.tenant, thread_id, after=after, limit=limit
-        )
+        return await pending_inputs.waiting_page(connection, principal.tenant, thread_id, requested)
 
 
 async def list_past_inputs(
@@ -55,17 +50,13 @@ async def list_past_inputs(
     principal: Principal,
     thread_id: ThreadId,
     status: InputStatus,
-    *,
-    after: tuple[datetime, InputId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Input]:
-    """Messages that were read or retracted, oldest first."""
+    """Messages that were read or retracted."""
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         await found_thread(connection, principal.tenant, thread_id)
-        return await pending_inputs.page(
-            connection, principal.tenant, thread_id, status, after=after, limit=limit
-        )
+        return await pending_inputs.page(connection, principal.tenant, thread_id, status, requested)
 
 
 async def read_input(
@@ -89,20 +80,21 @@ async def retract_input(
     *,
     once: IdempotentCommand[None] | None = None,
 ) -> None:
-    """Retract a pending message. One that its run's end has already retracted doesn't change."""
+    """Retract a pending message. One that is retracted already doesn't change."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         thread = await locked_thread(connection, tenant, thread_id)
         found = await find_pending(connection, tenant, thread, seen)
         if found.status is InputStatus.PENDING:
-            record = await runs.lock(connection, tenant, found.run_id)
-            if record is None:
-                raise run_not_found(found.run_id)
+            record = await locked_run(connection, tenant, found.run_id)
             retracted = InputRetracted(found.id, found.message.id)
             transaction.emit(tenant, thread_id, record.id, retracted)
-            if _is_all_it_has(record):
+            await pending_inputs.retract(
+                connection, tenant, record.id, found.id, by=principal.subject
+            )
+            if _is_only_input(record):
                 await request_cancel(
                     transaction,
                     thread,
@@ -110,9 +102,7 @@ async def retract_input(
                     by=principal.subject,
                     reason="Its only message was retracted.",
                 )
-            else:
-                await pending_inputs.remove(connection, tenant, record.id, found.id)
-        await keep_answer(connection, principal, once, None)
+        await store_response(connection, principal, once, None)
 
 
 async def change_input(
@@ -128,10 +118,11 @@ async def change_input(
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         thread = await locked_thread(connection, tenant, thread_id)
         found = await find_pending(connection, tenant, thread, seen)
         require_pending(found)
+        await refer_to_files(connection, tenant, thread_id, [message])
         rewritten = replace(
             found,
             message=replace(message, id=found.message.id),
@@ -140,7 +131,7 @@ async def change_input(
         await pending_inputs.rewrite(connection, tenant, rewritten)
         changed = InputChanged(found.id, found.message.id, rewritten.revision)
         transaction.emit(tenant, thread_id, found.run_id, changed)
-        await keep_answer(connection, principal, once, rewritten)
+        await store_response(connection, principal, once, rewritten)
     return rewritten
 
 
@@ -184,6 +175,6 @@ def _not_found(input_id: InputId) -> NotFound:
     return NotFound("input_not_found", f"This thread has no input {input_id}.")
 
 
-def _is_all_it_has(record: RunRecord) -> bool:
-    """Whether the run would have no message to begin with."""
+def _is_only_input(record: RunRecord) -> bool:
+    """Whether the run would have no message left to begin with."""
     return record.status is RunStatus.CREATED and record.input is None and record.unread_inputs == 1

@@ -17,8 +17,14 @@ from app.domain.ids import InputId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, Waiting, WaitingReason
 from app.domain.threads.messages import Message, Role
-from app.domain.tickets.decisions import Action, DecisionAnswer, decision_id_of_message
-from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus, ticket_to_json
+from app.domain.tickets.decisions import (
+    BETWEEN_MESSAGES,
+    Action,
+    DecisionAnswer,
+    decision_id_of_message,
+)
+from app.domain.tickets.ticket_json import ticket_to_json
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.events.transaction import Transaction
 from app.storage.queue import deliveries
 from app.storage.runs.runs import RunKey
@@ -60,13 +66,14 @@ async def resume_waiting_run(
     if not still_open:
         # Its tickets were answered or have expired: a delivery resumes it.
         return input_ids, None
-    question = _the_question(still_open)
+    question = _only_question(still_open)
     principal.require(Scope.DECISIONS_WRITE)
-    answering = _in_words(messages)
+    answering = _with_text(messages)
     request = DecisionRequest(
         ticket=question.id,
         answer=DecisionAnswer(
-            action=Action.RESPOND, result="\n\n".join(message.text for message in answering)
+            action=Action.RESPOND,
+            result=BETWEEN_MESSAGES.join(message.text for message in answering),
         ),
         decision_id=decision_id_of_message(answering[0].id),
         args_digest=None,
@@ -110,7 +117,7 @@ def _reason_not_resumable(record: RunRecord, state: Waiting) -> Conflict | None:
     return Conflict(code, f'{why} with mode "steer" is read when it continues.', run_id=record.id)
 
 
-def _the_question(still_open: Sequence[Ticket]) -> Ticket:
+def _only_question(still_open: Sequence[Ticket]) -> Ticket:
     """The open ticket, if it is the only one and a message can answer it."""
     match still_open:
         case [Ticket(kind=TicketKind.INPUT) as question] if question.terms.approvers is None:
@@ -124,14 +131,14 @@ def _the_question(still_open: Sequence[Ticket]) -> Ticket:
                     {
                         name: value
                         for name, value in ticket_to_json(ticket).items()
-                        if name in ("id", "ticket_id", "kind", "tool_name", "allowed_actions")
+                        if name in ("id", "kind", "tool_name", "allowed_actions")
                     }
                     for ticket in still_open
                 ],
             )
 
 
-def _in_words(messages: Sequence[Message]) -> list[Message]:
+def _with_text(messages: Sequence[Message]) -> list[Message]:
     """The user messages that have text."""
     found = [message for message in messages if message.role is Role.USER and message.text]
     if not found:

@@ -7,11 +7,12 @@ from typing import TypeAlias, assert_never
 
 from app import telemetry
 from app.clock import new_id
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.inputs.resume_waiting_run import resume_waiting_run
 from app.commands.runs.cancel import InterruptedRun, announce_cancel
 from app.commands.runs.capabilities import require_supported
 from app.commands.runs.enqueue import enqueue_or_join
+from app.commands.runs.known_messages import new_messages
 from app.commands.runs.new_run import (
     IfThreadMissing,
     OnActive,
@@ -21,14 +22,13 @@ from app.commands.runs.steer import reason_not_steerable, steer
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
 from app.domain.errors import Conflict
-from app.domain.ids import AgentId, InputId, RunId, ThreadId
+from app.domain.ids import AgentId, InputId, MessageId, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, digest
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
 from app.domain.threads.messages import Message
 from app.events.transaction import Transaction
-from app.queries.records import found_thread, locked_thread, run_not_found
-from app.storage.runs import runs
+from app.queries.records import found_run, found_thread, locked_run, locked_thread
 from app.storage.runs.runs import RunKey
 from app.storage.threads import threads
 
@@ -69,6 +69,8 @@ class InputRequest:
 
     messages: tuple[Message, ...]
     mode: InputMode
+    chosen_ids: frozenset[MessageId] = frozenset()
+    """The ids of messages that the client has chosen."""
     agent_id: AgentId | None = None
     limits: JsonObject = field(default_factory=dict)
     """The limits of a run that is started for them."""
@@ -100,43 +102,54 @@ async def send_input(
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
+        known: RunRecord | None = None
         match to:
             case ToRun(run_id):
-                known = await runs.get(connection, principal.tenant, run_id)
-                if known is None:
-                    raise run_not_found(run_id)
+                known = await found_run(connection, principal.tenant, run_id)
                 thread_id = known.thread_id
             case ToThread(thread_id):
-                known = None
+                pass
             case _:
                 assert_never(to)
         if request.mode is InputMode.RESUME_OPEN_RUN:
             accepted = await _resume(
-                ctx, principal, transaction, thread_id, known, request.messages, deliver=deliver
+                ctx, principal, transaction, thread_id, known, request, deliver=deliver
             )
         elif known is not None and request.mode is InputMode.STEER:
             require_supported(ctx, known.agent_id, RootNeeds(continuation=True))
-            accepted = await _steer(transaction, known, request.messages)
+            accepted = await _steer(transaction, known, request)
         else:
             accepted = await _start(
                 ctx, principal, transaction, thread_id, request, deliver=deliver
             )
-        await keep_answer(connection, principal, once, accepted)
+        await store_response(connection, principal, once, accepted)
     await announce_cancel(ctx, accepted.interrupted)
     return accepted
 
 
 async def _steer(
-    transaction: Transaction, known: RunRecord, messages: Sequence[Message]
+    transaction: Transaction, known: RunRecord, request: InputRequest
 ) -> AcceptedInput:
     await threads.lock(transaction.connection, known.tenant, known.thread_id)
-    record = await runs.lock(transaction.connection, known.tenant, known.id)
-    if record is None:
-        raise run_not_found(known.id)
+    sent = await _new_messages(transaction, known.tenant, known.thread_id, request)
+    if isinstance(sent, AcceptedInput):
+        return sent
+    record = await locked_run(transaction.connection, known.tenant, known.id)
     if (why_not := reason_not_steerable(record)) is not None:
         raise why_not
-    return AcceptedInput(record, await steer(transaction, record, messages))
+    return AcceptedInput(record, await steer(transaction, record, sent))
+
+
+async def _new_messages(
+    transaction: Transaction, tenant: Tenant, thread_id: ThreadId, request: InputRequest
+) -> tuple[Message, ...] | AcceptedInput:
+    """The messages that the thread doesn't have; if it has all, the run that has them."""
+    connection = transaction.connection
+    sent = await new_messages(connection, tenant, thread_id, request.messages, request.chosen_ids)
+    if sent.reader is None:
+        return sent.new
+    return AcceptedInput(await found_run(connection, tenant, sent.reader), ())
 
 
 async def _resume(
@@ -145,25 +158,26 @@ async def _resume(
     transaction: Transaction,
     thread_id: ThreadId,
     known: RunRecord | None,
-    messages: Sequence[Message],
+    request: InputRequest,
     *,
     deliver: bool,
 ) -> AcceptedInput:
     """Resume the run with this id, or else the thread's open run."""
     connection, tenant = transaction.connection, principal.tenant
     thread = await locked_thread(connection, tenant, thread_id)
+    sent = await _new_messages(transaction, tenant, thread_id, request)
+    if isinstance(sent, AcceptedInput):
+        return sent
     run_id = thread.open_run_id if known is None else known.id
     if run_id is None:
         raise Conflict(
             "run_not_waiting",
             'The thread has no open run. Send the messages with mode "queue".',
         )
-    record = await runs.lock(connection, tenant, run_id)
-    if record is None:
-        raise run_not_found(run_id)
+    record = await locked_run(connection, tenant, run_id)
     require_supported(ctx, record.agent_id, RootNeeds(continuation=True))
     input_ids, to_claim = await resume_waiting_run(
-        ctx, principal, transaction, record, messages, deliver=deliver
+        ctx, principal, transaction, record, sent, deliver=deliver
     )
     return AcceptedInput(record, input_ids, to_claim)
 
@@ -180,23 +194,23 @@ async def _start(
     """Like a start with the same messages, but the thread must exist."""
     connection, tenant = transaction.connection, principal.tenant
     await found_thread(connection, tenant, thread_id)
-    run_id = RunId(new_id())
     start = StartRequest(
         agent_id=request.agent_id,
         thread_id=thread_id,
-        run_id=run_id,
+        run_id=None,
         messages=request.messages,
+        chosen_ids=request.chosen_ids,
         on_active=_ON_ACTIVE[request.mode],
         if_thread_missing=IfThreadMissing.REJECT,
         metadata={},
-        digest=digest(["input", run_id]),
+        digest=digest(["input", new_id()]),
         traceparent=request.traceparent,
         transport_request_id=request.transport_request_id,
         limits=request.limits,
     )
     accepted = await enqueue_or_join(ctx, principal, transaction, start, deliver=deliver)
     if accepted is None:
-        raise RuntimeError(f"the new id {run_id} is taken")
+        raise RuntimeError("the new run's id is taken")
     if accepted.is_new:
         telemetry.runs_started.labels(accepted.record.agent_id).inc()
     return AcceptedInput(

@@ -7,7 +7,7 @@ event loop stays blocked for a heartbeat time-out, its watchdog thread releases 
 
 from dataclasses import dataclass
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.end_idle import end_idle
 from app.context import ServiceContext
 from app.domain.events.run_events import CancelRequested
@@ -17,15 +17,9 @@ from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.runs.terminations import Cancelled
 from app.domain.threads.threads import Thread
 from app.events.transaction import Transaction
-from app.queries.records import run_not_found
+from app.queries.records import found_run, run_not_found
 from app.storage.runs import runs
 from app.storage.threads import threads
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAnswer:
-    run: RunRecord
-    is_settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +37,14 @@ async def cancel(
     run_id: RunId,
     *,
     reason: str | None,
-    once: IdempotentCommand[CancelAnswer] | None = None,
-) -> CancelAnswer:
-    """Request a run's cancel. The answer is settled if the run has ended, now or before."""
+    once: IdempotentCommand[RunRecord] | None = None,
+) -> RunRecord:
+    """Request a run's cancel. Returns the run; it is done unless a worker executes it."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
-        known = await runs.get(connection, principal.tenant, run_id)
-        if known is None:
-            raise run_not_found(run_id)
+        await begin_idempotent(connection, principal, once)
+        known = await found_run(connection, principal.tenant, run_id)
         thread = await threads.lock(connection, principal.tenant, known.thread_id)
         record = await runs.lock(connection, principal.tenant, run_id)
         if thread is None or record is None:
@@ -62,13 +54,10 @@ async def cancel(
             interrupted = await request_cancel(
                 transaction, thread, record, by=principal.subject, reason=reason
             )
-        after = await runs.get(connection, principal.tenant, run_id)
-        if after is None:
-            raise run_not_found(run_id)
-        answer = CancelAnswer(after, after.is_done)
-        await keep_answer(connection, principal, once, answer)
+        after = await found_run(connection, principal.tenant, run_id)
+        await store_response(connection, principal, once, after)
     await announce_cancel(ctx, interrupted)
-    return answer
+    return after
 
 
 async def announce_cancel(ctx: ServiceContext, interrupted: InterruptedRun | None) -> None:

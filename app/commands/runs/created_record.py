@@ -24,7 +24,7 @@ def created_event(run: NewRun, status: RunStatus, *, position: int) -> RunCreate
 def record_as_written(
     run: NewRun, state: RunState, at: datetime, events_from: int, *, first_seq: int | None
 ) -> RunRecord:
-    """The record that the statement has written."""
+    """Build the record with the values that the statement has written."""
     executes = isinstance(state, Running)
     consumed = (
         run.input
@@ -38,6 +38,7 @@ def record_as_written(
         tenant=run.tenant,
         id=run.id,
         thread_id=run.thread_id,
+        thread_key=run.thread_key,
         agent_id=run.agent_id,
         agent_version=run.agent_version,
         state=state,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app import telemetry
-from app.backends.remote.idle_end import end_idle_remote_run
+from app.backends.remote.endings import end_idle_remote_run
 from app.backends.remote.run import is_remote
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
 from app.domain.errors import ConfigurationError
@@ -37,9 +37,9 @@ async def end_idle(
     idle = IdleRun(
         record=record,
         next_seq=thread.next_message_seq,
-        last_words=await messages.last_assistant_text(connection, record),
+        last_text=await messages.last_assistant_text(connection, record),
         thread_state=await threads.state(connection, tenant, record.thread_id),
-        clock=_At(transaction.now),
+        clock=_TransactionClock(transaction.now),
         calls=await tool_calls.of_run(connection, tenant, record.id),
         answered=[each.id for each in unsettled if each.status is not TicketStatus.OPEN],
     )
@@ -53,7 +53,9 @@ async def end_idle(
 
 
 async def is_of_remote_agent(connection: Connection, record: RunRecord) -> bool:
-    """Decided by the run's state, or by its agent's stored spec if nothing was executed yet."""
+    """Whether the run's agent is remote: by the run's state, or by the agent's stored spec if it never
+    executed.
+    """
     if record.run_state:
         return is_remote(record)
     try:
@@ -87,8 +89,8 @@ class _InTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
-    """The time of a transaction as a clock."""
+class _TransactionClock:
+    """A clock that returns the time of a transaction."""
 
     time: datetime
 

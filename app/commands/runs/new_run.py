@@ -1,26 +1,29 @@
 """What a start requests, and the new run that is made from it, checked and resolved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.clock import new_id
 from app.commands.runs.capabilities import require_supported
+from app.commands.runs.replace_tail import find_tail
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
 from app.domain.errors import Invalid
-from app.domain.ids import AgentId, RunId, Tenant, ThreadId
+from app.domain.ids import AgentId, MessageId, RunId, Tenant, ThreadId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions, options_to_json
 from app.domain.json_values import JsonObject
 from app.domain.principals import Principal
-from app.domain.runs.runs import Lineage, NewRun, transport_in_request
+from app.domain.runs.requested_answers import ANY_ANSWER, RequestedAnswer, answer_in_request
+from app.domain.runs.runs import CONTEXT, Lineage, NewRun, transport_in_request
 from app.domain.threads.messages import Message
+from app.domain.threads.replacements import Replacement
 from app.runtime.agent import UnknownAgentVersion
 from app.runtime.handoff import active_agent
 from app.storage.postgres.database import Connection
 from app.storage.runs import runs
 from app.storage.threads import threads
-from app.tools.frontend import IN_REQUEST
+from app.tools.frontend import REQUEST_KEY
 
 
 class OnActive(StrEnum):
@@ -56,20 +59,33 @@ class StartRequest:
     if_thread_missing: IfThreadMissing
     metadata: JsonObject
     digest: str
+    context: JsonObject | None = None
+    """Data for the run's tools, which only a server may send."""
+    thread_key: str | None = None
+    """The key by which the request names the thread. A thread without a key gets it."""
     traceparent: str | None = None
     transport_request_id: str | None = None
     """The client's own id for the request."""
     ticket_policy: JsonObject | None = None
     """When this run's tickets expire, and what happens then."""
     overrides: InferenceOptions = NO_OPTIONS
+    answer: RequestedAnswer = ANY_ANSWER
+    """What is asked of the model's answers."""
     limits: JsonObject = field(default_factory=dict)
     """How much the run may use, and what happens at the limit."""
     frontend_tools: tuple[JsonObject, ...] = ()
     """Tools that the client executes: name, description and parameters of each."""
+    chosen_ids: frozenset[MessageId] = frozenset()
+    """The ids of messages that the client has chosen."""
+    replaces: Replacement | None = None
+    """From where on the run replaces the thread's messages."""
 
 
 async def agent_of_thread(connection: Connection, tenant: Tenant, request: StartRequest) -> AgentId:
-    """The thread's last active agent. With a rollback, the agent that the open run was started with."""
+    """The thread's last active agent. With a rollback, the agent that the rolled-back run was started with."""
+    if request.replaces is not None:
+        tail = await find_tail(connection, tenant, request.thread_id, request.replaces)
+        return tail.run.agent_id
     thread = await threads.get(connection, tenant, request.thread_id)
     if thread is not None and thread.open_run_id and request.on_active is OnActive.ROLLBACK:
         occupant = await runs.get(connection, tenant, thread.open_run_id)
@@ -93,9 +109,12 @@ def new_run(
     run_id = request.run_id or RunId(new_id())
     version = ctx.agents.version(agent_id)
     needs = RootNeeds(
-        overrides=request.overrides != NO_OPTIONS,
+        overrides=request.overrides != NO_OPTIONS
+        or replace(request.answer, output=None) != ANY_ANSWER,
         frontend_tools=bool(request.frontend_tools),
         limits=bool(request.limits),
+        structured_output=request.answer.output is not None,
+        replaces=request.replaces is not None,
     )
     require_supported(ctx, agent_id, needs)
     return NewRun(
@@ -107,20 +126,34 @@ def new_run(
         messages=request.messages,
         request={
             "origin": "User",
-            "input_message_ids": [message.id for message in request.messages],
-            "input_message_count": len(request.messages),
+            **_named_messages(request.messages),
             **transport_in_request(request.transport_request_id),
             **({} if request.ticket_policy is None else {"ticket_policy": request.ticket_policy}),
+            **({CONTEXT: request.context} if request.context else {}),
             **_overrides(request),
+            **answer_in_request(request.answer),
             **request.limits,
-            **({IN_REQUEST: list(request.frontend_tools)} if request.frontend_tools else {}),
+            **({REQUEST_KEY: list(request.frontend_tools)} if request.frontend_tools else {}),
         },
         request_digest=request.digest,
         metadata=request.metadata,
         started_by=principal.subject,
         lineage=Lineage(run_id),
         traceparent=request.traceparent,
+        thread_key=request.thread_key,
     )
+
+
+def with_messages(run: NewRun, messages: tuple[Message, ...]) -> NewRun:
+    """The run, started with these messages instead."""
+    return replace(run, messages=messages, request={**run.request, **_named_messages(messages)})
+
+
+def _named_messages(messages: Sequence[Message]) -> JsonObject:
+    return {
+        "input_message_ids": [message.id for message in messages],
+        "input_message_count": len(messages),
+    }
 
 
 def _overrides(request: StartRequest) -> JsonObject:
@@ -129,10 +162,23 @@ def _overrides(request: StartRequest) -> JsonObject:
     return {"overrides": options_to_json(request.overrides)}
 
 
-async def check_names(ctx: ServiceContext, run: NewRun, offered: Sequence[JsonObject]) -> None:
-    """Refuse frontend tools that have the name of one of the agent's own tools."""
+async def check_names(ctx: ServiceContext, run: NewRun, request: StartRequest) -> None:
+    """Refuse frontend tools that have the name of one of the agent's own tools, and tools that it hasn't."""
+    offered, wanted = request.frontend_tools, request.answer.named_tools
+    if not (offered or wanted):
+        return
     agent = await ctx.agents.resolve(run.tenant, run.agent_id, run.agent_version)
-    own = () if isinstance(agent, UnknownAgentVersion) else agent.tools
+    if isinstance(agent, UnknownAgentVersion):
+        return
+    own = agent.tools
+    missing = sorted(wanted - set(own) - {each["name"] for each in offered})
+    # Which tools MCP servers have is known when the run executes.
+    if missing and not agent.spec.has_mcp_tools:
+        raise Invalid(
+            "tool_not_found",
+            f"The agent has no tools called {', '.join(missing)}. It has: {', '.join(sorted(own)) or 'none'}.",
+            names=missing,
+        )
     taken = sorted({each["name"] for each in offered} & set(own))
     if taken:
         raise Invalid(

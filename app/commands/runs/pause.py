@@ -11,7 +11,7 @@ for a paused run are stored and take effect after the resume; a cancel ends it a
 
 from dataclasses import dataclass
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.capabilities import require_supported
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
@@ -30,19 +30,12 @@ from app.domain.runs.runs import (
 )
 from app.domain.tickets.tickets import can_resume
 from app.events.transaction import Transaction
-from app.queries.records import run_not_found
+from app.queries.records import locked_run
 from app.storage.postgres.database import Connection
 from app.storage.queue import deliveries
 from app.storage.runs import pauses, runs
 from app.storage.runs.runs import RunKey
 from app.storage.tickets import tickets
-
-
-@dataclass(frozen=True, slots=True)
-class PauseAnswer:
-    run: RunRecord
-    is_settled: bool
-    """No worker executes the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +51,13 @@ async def pause(
     run_id: RunId,
     *,
     reason: str | None,
-    once: IdempotentCommand[PauseAnswer] | None = None,
-) -> PauseAnswer:
-    """Request a pause; a run that has a request keeps it."""
+    once: IdempotentCommand[RunRecord] | None = None,
+) -> RunRecord:
+    """Request a pause; a run that has a request keeps it. Returns the run."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         record = await _lock(connection, principal, run_id)
         if record.status is RunStatus.RUNNING:
             require_supported(ctx, record.agent_id, RootNeeds(pause=True))
@@ -72,9 +65,8 @@ async def pause(
         if await pauses.request(connection, tenant, run_id, by=by, reason=reason):
             transaction.emit(tenant, record.thread_id, run_id, PauseRequested(by, reason))
             record = await runs.get(connection, tenant, run_id) or record
-        answer = PauseAnswer(record, record.status is not RunStatus.RUNNING)
-        await keep_answer(connection, principal, once, answer)
-    return answer
+        await store_response(connection, principal, once, record)
+    return record
 
 
 async def unpause(
@@ -93,7 +85,7 @@ async def unpause(
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         record = await _lock(connection, principal, run_id)
         key = None
         if await pauses.remove(connection, tenant, run_id):
@@ -104,14 +96,12 @@ async def unpause(
             transaction.emit(tenant, record.thread_id, run_id, ended)
             record = await runs.get(connection, tenant, run_id) or record
         answer = Unpaused(record, None if deliver else key)
-        await keep_answer(connection, principal, once, answer)
+        await store_response(connection, principal, once, answer)
     return answer
 
 
 async def _lock(connection: Connection, principal: Principal, run_id: RunId) -> RunRecord:
-    record = await runs.lock(connection, principal.tenant, run_id)
-    if record is None:
-        raise run_not_found(run_id)
+    record = await locked_run(connection, principal.tenant, run_id)
     if record.is_done:
         raise Conflict(
             "run_finished",

@@ -10,9 +10,10 @@ from enum import StrEnum
 
 from app import telemetry
 from app.clock import new_id
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.capabilities import require_supported
 from app.commands.runs.enqueue import AcceptedRun, enqueue
+from app.commands.runs.require_prices import require_prices
 from app.context import ServiceContext
 from app.domain.agents.capabilities import RootNeeds
 from app.domain.errors import Conflict
@@ -30,11 +31,11 @@ from app.domain.runs.runs import (
 from app.domain.runs.terminations import Outcome, outcome
 from app.domain.threads.messages import Message
 from app.domain.threads.threads import Thread
-from app.queries.records import run_not_found
+from app.queries.records import found_run, run_not_found
 from app.runtime.handoff import active_agent
 from app.storage.postgres.database import Connection
 from app.storage.runs import runs
-from app.storage.threads import inputs, threads
+from app.storage.threads import inputs, sent_messages, threads
 
 
 class VersionOfAgent(StrEnum):
@@ -66,10 +67,8 @@ async def retry(
     principal.require(Scope.RUNS_WRITE)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
-        known = await runs.get(connection, principal.tenant, run_id)
-        if known is None:
-            raise run_not_found(run_id)
+        await begin_idempotent(connection, principal, once)
+        known = await found_run(connection, principal.tenant, run_id)
         thread = await threads.lock(connection, principal.tenant, known.thread_id)
         failed = await runs.get(connection, principal.tenant, run_id)
         if thread is None or failed is None:
@@ -84,7 +83,7 @@ async def retry(
             thread_id=failed.thread_id,
             agent_id=agent_id,
             agent_version=agent_version,
-            messages=tuple(await _never_taken(connection, failed)),
+            messages=tuple(await _unread_messages(connection, failed)),
             input=failed.input,
             request={
                 **{k: v for k, v in failed.request.items() if k != TRANSPORT_REQUEST_ID},
@@ -97,10 +96,11 @@ async def retry(
             lineage=_lineage(new_run_id, failed),
             traceparent=request.traceparent,
         )
+        await require_prices(ctx, run)
         accepted = await enqueue(ctx, transaction, thread, run, deliver=deliver)
         if accepted is None:
             raise RuntimeError(f"the new id {new_run_id} is taken")
-        await keep_answer(connection, principal, once, accepted.record)
+        await store_response(connection, principal, once, accepted.record)
     telemetry.runs_started.labels(agent_id).inc()
     return accepted
 
@@ -136,11 +136,22 @@ async def _agent(
     return agent_id, agent_version
 
 
-async def _never_taken(connection: Connection, failed: RunRecord) -> list[Message]:
-    """Messages that the failed run never read, if it never executed."""
+async def _unread_messages(connection: Connection, failed: RunRecord) -> list[Message]:
+    """The messages of a failed run that never executed. Such a run has read none."""
     if failed.input is not None:
         return []
-    return await inputs.retracted(connection, failed.tenant, failed.id)
+    unread = await inputs.retracted(connection, failed.tenant, failed.id)
+    if not unread:
+        raise Conflict(
+            "not_retryable", "All messages of the run were retracted. Start a new run instead."
+        )
+    ids = [message.id for message in unread]
+    if await sent_messages.known(connection, failed.tenant, failed.thread_id, ids):
+        raise Conflict(
+            "not_retryable",
+            "Messages of the run were sent again meanwhile. Start a new run with the others.",
+        )
+    return unread
 
 
 def _lineage(run_id: RunId, failed: RunRecord) -> Lineage:

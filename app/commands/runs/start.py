@@ -1,9 +1,9 @@
 """Start a run: in one commit with its claim if this process has a free slot, otherwise enqueued."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import telemetry
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import announce_cancel
 from app.commands.runs.created_record import created_event, record_as_written
 from app.commands.runs.enqueue import AcceptedRun, enqueue_or_join
@@ -14,10 +14,12 @@ from app.commands.runs.new_run import (
     check_names,
     new_run,
 )
+from app.commands.runs.require_prices import require_prices
 from app.context import ServiceContext
 from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Conflict
 from app.domain.events.run_events import RunStart
+from app.domain.files.files import media_of
 from app.domain.ids import Tenant, WorkerId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.claimed_run import ClaimedRun
@@ -57,23 +59,24 @@ async def start_run(
     committed first.
     """
     principal.require(Scope.RUNS_WRITE)
+    if request.context is not None:
+        principal.require(Scope.RUNS_CONTEXT)
     if worker is not None and once is None:
         claimed = await _create_and_claim(ctx, principal, request, worker)
         if claimed is not None:
             return StartedRun(claimed.record, claimed=claimed)
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
-        accepted = await _started_before(connection, principal.tenant, request)
-        if accepted is None:
-            accepted = await enqueue_or_join(
-                ctx, principal, transaction, request, deliver=worker is None
-            )
-        if accepted is None:
-            accepted = await _started_before(connection, principal.tenant, request)
+        await begin_idempotent(connection, principal, once)
+        accepted = (
+            await _started_before(connection, principal.tenant, request)
+            or await enqueue_or_join(ctx, principal, transaction, request, deliver=worker is None)
+            # The same request has been committed meanwhile.
+            or await _started_before(connection, principal.tenant, request)
+        )
         if accepted is None:
             raise RuntimeError(f"run {request.run_id} is taken and can't be found")
-        await keep_answer(connection, principal, once, accepted.record)
+        await store_response(connection, principal, once, accepted.record)
     await announce_cancel(ctx, accepted.interrupted)
     if accepted.is_new:
         telemetry.runs_started.labels(accepted.record.agent_id).inc()
@@ -87,6 +90,9 @@ async def _create_and_claim(
     the request needs more checks."""
     if request.if_thread_missing is not IfThreadMissing.CREATE:
         return None
+    if any(media_of(request.messages)) or request.replaces is not None:
+        # The transaction of the other way checks the files, and what is replaced.
+        return None
     if request.frontend_tools and request.run_id is not None:
         # A repetition is answered before its tools are checked.
         return None
@@ -97,8 +103,8 @@ async def _create_and_claim(
     if agent_id not in ctx.agents.specs:
         return None
     run = new_run(ctx, principal, request, agent_id)
-    if request.frontend_tools:
-        await check_names(ctx, run, request.frontend_tools)
+    await check_names(ctx, run, request)
+    await require_prices(ctx, run)
     claimed = await _claim(ctx, run, worker)
     if claimed is not None:
         telemetry.runs_started.labels(run.agent_id).inc()
@@ -119,6 +125,7 @@ async def _claim(ctx: ServiceContext, run: NewRun, worker: WorkerId) -> ClaimedR
     ctx.publisher.publish(
         EventBatch(run.tenant, run.thread_id, run.id, admitted.event_seq, events, now)
     )
+    run = replace(run, thread_key=admitted.thread_key)
     first = admitted.first_message_seq
     log = tuple(LoggedMessage(first + index, each) for index, each in enumerate(run.messages))
     return ClaimedRun(

@@ -8,6 +8,7 @@ for a decision or is paused reads them when it resumes.
 from collections.abc import Sequence
 
 from app.clock import new_id
+from app.commands.files.references import refer_to_files
 from app.domain.errors import Conflict, TooMany
 from app.domain.events.input_events import InputQueued
 from app.domain.ids import InputId
@@ -49,6 +50,7 @@ async def steer(
             f"{record.unread_inputs} messages wait for this run already. Retry when it has read some.",
         )
     connection, tenant = transaction.connection, record.tenant
+    await refer_to_files(connection, tenant, record.thread_id, messages)
     waiting = [(InputId(new_id()), message) for message in messages]
     await inputs.queue(connection, tenant, record.thread_id, record.id, waiting)
     match record.state:

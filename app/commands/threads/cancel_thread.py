@@ -5,7 +5,7 @@ Queued runs are cancelled first, the last one first: no end may admit a run that
 
 from dataclasses import dataclass
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import announce_cancel, request_cancel
 from app.context import ServiceContext
 from app.domain.ids import ThreadId
@@ -40,7 +40,7 @@ async def cancel_thread(
     tenant = principal.tenant
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         thread = await locked_thread(connection, tenant, thread_id)
         unfinished = await thread_queue.lock_unfinished(connection, tenant, thread_id)
         interrupted = []
@@ -55,7 +55,7 @@ async def cancel_thread(
                 )
         after = [await runs.get(connection, tenant, run_id) for run_id in unfinished]
         answer = ThreadCancelAnswer(thread_id, tuple(run for run in after if run is not None))
-        await keep_answer(connection, principal, once, answer)
+        await store_response(connection, principal, once, answer)
     for interruption in interrupted:
         await announce_cancel(ctx, interruption)
     return answer

@@ -7,7 +7,8 @@ aren't copied.
 from dataclasses import dataclass
 from typing import Any
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
+from app.commands.threads.threads import thread_exists
 from app.context import ServiceContext
 from app.domain.errors import Conflict, Invalid
 from app.domain.ids import RunId, ThreadId
@@ -16,6 +17,7 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
 from app.domain.threads.threads import Thread
 from app.queries.records import found_thread, locked_thread, run_not_found
+from app.storage.files import files
 from app.storage.postgres.database import Connection
 from app.storage.runs import runs
 from app.storage.threads import messages, rollbacks, threads
@@ -23,13 +25,14 @@ from app.storage.threads import messages, rollbacks, threads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
-    """Copies up to `from_seq`, up to the end of a run, or the whole log if neither is set.
+    """Copies up to `to_seq`, up to the end of a run, or the whole log if neither is set.
 
     A title, resource id or metadata that isn't set is copied, too.
     """
 
     thread_id: ThreadId
-    from_seq: int | None
+    thread_key: str | None = None
+    to_seq: int | None
     run_id: RunId | None
     title: str | None
     resource_id: str | None
@@ -49,7 +52,7 @@ async def fork(
     tenant = principal.tenant
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         # Locked, so that the origin isn't deleted before it has this child.
         origin = await locked_thread(connection, tenant, origin_id)
         last = await _last_seq(connection, principal, origin, request)
@@ -57,6 +60,7 @@ async def fork(
             connection,
             tenant,
             request.thread_id,
+            key=request.thread_key,
             title=storable(request.title if request.title is not None else origin.title),
             resource_id=storable(request.resource_id or origin.resource_id),
             parent_thread_id=origin_id,
@@ -65,8 +69,9 @@ async def fork(
             ),
         )
         if not made:
-            raise Conflict("thread_exists", f"There is a thread {request.thread_id} already.")
+            raise thread_exists(request.thread_id, request.thread_key)
         await messages.copy(connection, tenant, origin_id, request.thread_id, up_to=last)
+        await files.copy_references(connection, tenant, origin_id, request.thread_id)
         await rollbacks.copy(connection, tenant, origin_id, request.thread_id, up_to=last)
         values: dict[str, Any] = {"next_message_seq": last + 1}
         if last == origin.next_message_seq - 1:
@@ -74,7 +79,7 @@ async def fork(
             values["state"] = storable(await threads.state(connection, tenant, origin_id))
         await threads.change(connection, tenant, request.thread_id, values)
         thread = await found_thread(connection, tenant, request.thread_id)
-        await keep_answer(connection, principal, once, thread)
+        await store_response(connection, principal, once, thread)
     return thread
 
 
@@ -88,25 +93,23 @@ async def _last_seq(
         if run is None or run.thread_id != origin.id:
             raise run_not_found(request.run_id)
         return _end_of(run)
-    if request.from_seq is None:
+    if request.to_seq is None:
         return end
-    if request.from_seq > end:
+    if request.to_seq > end:
         raise Invalid(
-            "seq_beyond_log", f"The log ends with seq {end}; from_seq can't be {request.from_seq}."
+            "seq_beyond_log", f"The log ends with seq {end}; to_seq can't be {request.to_seq}."
         )
-    return request.from_seq
+    return request.to_seq
 
 
 def _end_of(run: RunRecord) -> int:
     if not run.is_done:
         raise Conflict(
             "run_not_finished",
-            f"The run is {run.status.value}, so its messages aren't complete. Use from_seq instead.",
+            f"The run is {run.status.value}, so its messages aren't complete. Use to_seq instead.",
         )
     begun = None if run.input is None else run.input.range
     ends = [range_.to_seq for range_ in (begun, run.output.range) if range_ is not None]
     if not ends:
-        raise Conflict(
-            "run_never_began", "The run has no messages in the log. Use from_seq instead."
-        )
+        raise Conflict("run_never_began", "The run has no messages in the log. Use to_seq instead.")
     return max(ends)

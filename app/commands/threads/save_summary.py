@@ -1,11 +1,19 @@
-"""Save a summary that was completed after its run's end, if no other run has the thread since and none of
-the summarised messages was rolled back."""
+"""Save a summary that was completed after its run's end, and what it cost.
+
+The summary is dropped if another run has the thread since, or if a summarised message was rolled back. Its
+provider bills it in any case.
+"""
+
+from collections.abc import Sequence
 
 from app.domain.ids import Tenant, ThreadId
 from app.domain.json_values import storable
+from app.domain.runs.runs import RunRecord
+from app.domain.usage.billed_requests import BilledRequest
 from app.runtime.compaction.compaction import FAILURES, CompactionResult
 from app.runtime.history.summaries import summary_of
 from app.runtime.state import ChangeBatch, StateScope, StateStore
+from app.storage import usage
 from app.storage.postgres.database import Database
 from app.storage.threads import messages, rollbacks, threads
 
@@ -44,3 +52,12 @@ async def save_late_summary(
             },
         )
     return True
+
+
+async def bill_late_summary(
+    database: Database, record: RunRecord, requests: Sequence[BilledRequest]
+) -> None:
+    """Add the summary's requests to the ledger. The record of its run, which is done, doesn't change."""
+    if requests:
+        async with database.transaction() as connection:
+            await usage.add(connection, record.tenant, record.id, record.attempt, requests)

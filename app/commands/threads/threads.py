@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, assert_never
 
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.context import ServiceContext
 from app.domain.errors import Conflict, NotFound
 from app.domain.ids import ThreadId
@@ -11,6 +11,7 @@ from app.domain.json_values import JsonObject, storable
 from app.domain.principals import Principal, Scope
 from app.domain.threads.threads import Thread
 from app.queries.records import found_thread, locked_thread
+from app.storage.files import files
 from app.storage.threads import threads
 
 
@@ -19,6 +20,7 @@ async def create_thread(
     principal: Principal,
     thread_id: ThreadId,
     *,
+    key: str | None = None,
     title: str | None,
     resource_id: str | None,
     parent_thread_id: ThreadId | None,
@@ -28,7 +30,7 @@ async def create_thread(
     """Create an empty thread."""
     principal.require(Scope.RUNS_WRITE)
     async with ctx.database.transaction() as connection:
-        await begin_once(connection, principal, once)
+        await begin_idempotent(connection, principal, once)
         if parent_thread_id is not None:
             # Locked, so that the parent isn't deleted before it has this child.
             if await threads.lock(connection, principal.tenant, parent_thread_id) is None:
@@ -39,16 +41,22 @@ async def create_thread(
             connection,
             principal.tenant,
             thread_id,
+            key=key,
             title=storable(title),
             resource_id=storable(resource_id),
             parent_thread_id=parent_thread_id,
             metadata=storable(metadata),
         )
         if not made:
-            raise Conflict("thread_exists", f"There is a thread {thread_id} already.")
+            raise thread_exists(thread_id, key)
         found = await found_thread(connection, principal.tenant, thread_id)
-        await keep_answer(connection, principal, once, found)
+        await store_response(connection, principal, once, found)
     return found
+
+
+def thread_exists(thread_id: ThreadId, key: str | None) -> Conflict:
+    name = thread_id if key is None else f"with the key {key!r}: {thread_id}"
+    return Conflict("thread_exists", f"There is a thread {name} already.", thread_id=thread_id)
 
 
 async def change_thread(
@@ -101,6 +109,7 @@ async def delete_thread(
         for one in doomed:
             _require_idle(one)
         for one in reversed(doomed):
+            await files.remove_those_of(connection, principal.tenant, one.id)
             await threads.delete(connection, principal.tenant, one.id)
 
 

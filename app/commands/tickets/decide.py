@@ -9,22 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import telemetry
-from app.commands.idempotency import IdempotentCommand, begin_once, keep_answer
+from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.tickets.decision_types import DecisionRequest, DecisionResult, ticket_decided
 from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
-from app.commands.tickets.rejections import note_rejection
+from app.commands.tickets.rejections import record_rejection
 from app.context import ServiceContext
-from app.domain.errors import Refusal
+from app.domain.errors import Invalid, Refusal
 from app.domain.events.ticket_events import TicketDecided, TicketVoted
-from app.domain.ids import RunId
+from app.domain.ids import RunId, Tenant, canonical_uuid
 from app.domain.principals import Principal, Scope
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.events.transaction import Transaction
-from app.queries.records import run_not_found
+from app.queries.records import found_run, locked_run
 from app.storage.children import child_runs
+from app.storage.postgres.database import Connection
 from app.storage.queue import deliveries
 from app.storage.runs import runs
+from app.storage.runs.claims import ClaimHere
 from app.storage.runs.runs import RunKey
 from app.storage.tickets import decisions, rules, tickets
 
@@ -34,8 +37,10 @@ class Decided:
     run: RunRecord
     results: tuple[DecisionResult, ...]
     open_tickets: tuple[Ticket, ...]
-    to_resume: RunKey | None = None
-    """The run, if it can resume and no delivery was enqueued."""
+    to_claim: RunKey | None = None
+    """The run, if it can resume, no delivery was enqueued and the transaction didn't claim it."""
+    claimed: ClaimedRun | None = None
+    """The run, if the transaction claimed it. The caller executes it."""
 
 
 async def decide(
@@ -45,23 +50,31 @@ async def decide(
     requests: Sequence[DecisionRequest],
     *,
     deliver: bool = True,
+    claim: ClaimHere | None = None,
     once: IdempotentCommand[Decided] | None = None,
 ) -> Decided:
     """Record the answers, or refuse the whole batch and change nothing.
 
-    A caller with a free slot passes `deliver=False` and claims the run. If that fails, the sweeper enqueues
-    it.
+    The tickets are those of the run, or those of one run below it. They are decided as at their own run: the
+    transaction locks only that one.
+
+    A caller with a free slot passes `claim`, with which the same commit claims the run, or `deliver=False` and
+    claims it afterwards. If that fails, the sweeper enqueues it.
     """
     principal.require(Scope.DECISIONS_WRITE)
-    to_resume, attempted = None, DecisionAttempt()
+    to_claim, claimed, attempted = None, None, DecisionAttempt()
     try:
         async with ctx.events.transaction() as transaction:
             connection = transaction.connection
-            await begin_once(connection, principal, once)
-            record = await runs.lock(connection, principal.tenant, run_id)
+            await begin_idempotent(connection, principal, once)
+            ids = [id for each in requests if (id := canonical_uuid(each.ticket)) is not None]
+            record = await runs.lock_for_decision(connection, principal.tenant, run_id, ids)
+            # The claim comes after the lock of the thread, and with a lost worker or a message it is no simple one.
+            claims_here = record is not None and not record.losses and not record.unread_inputs
             if record is None:
-                raise run_not_found(run_id)
-            all_tickets = await tickets.of_run(connection, principal.tenant, run_id)
+                owner = await _owner_of_tickets(connection, principal.tenant, run_id, requests)
+                record = await locked_run(connection, principal.tenant, owner)
+            all_tickets = await tickets.of_run(connection, principal.tenant, record.id)
             results = await apply_decisions(
                 ctx, principal, transaction, record, all_tickets, requests, attempted
             )
@@ -78,15 +91,42 @@ async def decide(
                 and not record.is_paused
                 and not any(ticket.kind is TicketKind.LIMIT for ticket in still_open)
             ):
-                to_resume = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
-                if deliver:
-                    await deliveries.enqueue(connection, to_resume)
-            decided = Decided(record, tuple(results), still_open, None if deliver else to_resume)
-            await keep_answer(connection, principal, once, decided)
+                key = RunKey(record.tenant, record.thread_id, record.id, record.attempt)
+                if claim is not None and claims_here:
+                    claimed = await claim(connection, key)
+                elif not deliver:
+                    to_claim = key
+                if claimed is None and to_claim is None:
+                    await deliveries.enqueue(connection, key)
+            decided = Decided(record, tuple(results), still_open, to_claim, claimed)
+            await store_response(connection, principal, once, decided)
     except Refusal as refusal:
-        await note_rejection(ctx, principal, attempted, refusal)
+        await record_rejection(ctx, principal, attempted, refusal)
         raise
     return decided
+
+
+async def _owner_of_tickets(
+    connection: Connection, tenant: Tenant, run_id: RunId, requests: Sequence[DecisionRequest]
+) -> RunId:
+    """The run whose tickets these are: the named run, or one below it. A ticket never changes its run."""
+    owners = await tickets.runs_of(connection, tenant, [request.ticket for request in requests])
+    if set(owners.values()) <= {run_id}:
+        return run_id
+    await found_run(connection, tenant, run_id)
+    below = {
+        owner
+        for owner in set(owners.values()) - {run_id}
+        if await child_runs.is_below(connection, tenant, owner, run_id)
+    }
+    if not below:
+        return run_id
+    if len(below) > 1 or run_id in owners.values() or len(owners) < len(requests):
+        raise Invalid(
+            "tickets_of_several_runs",
+            "A batch decides tickets of one run. Send one request for the tickets of each run_id.",
+        )
+    return below.pop()
 
 
 async def apply_decisions(
@@ -105,6 +145,9 @@ async def apply_decisions(
     for result in results:
         if not result.is_duplicate:
             await _write(transaction, principal, record, result)
+    parent = record.lineage.parent_run_id
+    if parent is not None and any(each.counts and not each.is_duplicate for each in results):
+        await child_runs.show_tickets(transaction.connection, record.tenant, parent, record.id)
     return results
 
 
@@ -124,8 +167,7 @@ async def _write(
     else:
         await decisions.vote(transaction.connection, principal.tenant, ticket.id, decision)
         event = TicketVoted(
-            id=ticket.id,
-            ticket_id=ticket.name,
+            ticket_id=ticket.id,
             decision_id=decision.decision_id,
             action=decision.answer.action.value,
             decided_by=decision.subject,

@@ -10,7 +10,7 @@ from app.domain.tickets.tickets import Ticket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRequest:
-    """One answer of a batch. `ticket` is a ticket's name in the run, its own id, or its call's id."""
+    """One answer of a batch. `ticket` is a ticket's id, or the id of its call."""
 
     ticket: str
     answer: DecisionAnswer
@@ -37,8 +37,7 @@ class DecisionResult:
 def ticket_decided(ticket: Ticket, decision: Decision) -> TicketDecided:
     """The event of an answer that counts."""
     return TicketDecided(
-        id=ticket.id,
-        ticket_id=ticket.name,
+        ticket_id=ticket.id,
         decision_id=decision.decision_id,
         action=decision.answer.action.value,
         decided_by=decision.subject,

@@ -1,4 +1,4 @@
-"""Evaluate a requested decision: it is a decision, a vote, a repetition of either, or is refused.
+"""Evaluates a requested decision: it decides, is a vote, repeats an earlier one, or is refused.
 
 Nothing is written here. The caller holds the run's lock, so the run's tickets can't change meanwhile.
 """
@@ -51,7 +51,7 @@ async def evaluate_decisions(
         raise Invalid(
             "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
         )
-    before = await _given(transaction, principal, chosen)
+    before = await _earlier_decisions(transaction, principal, chosen)
     results = []
     for ticket, request in zip(chosen, requests, strict=True):
         attempted.ticket, attempted.request = ticket, request
@@ -60,7 +60,7 @@ async def evaluate_decisions(
     return results
 
 
-async def _given(
+async def _earlier_decisions(
     transaction: Transaction, principal: Principal, chosen: Sequence[Ticket]
 ) -> dict[TicketKey, list[Decision]]:
     """Votes and decisions so far, by ticket. Only a ticket with an approver rule can have votes."""
@@ -75,21 +75,18 @@ async def _given(
     return given
 
 
-def find_ticket(all_tickets: Sequence[Ticket], name: str) -> Ticket:
-    """The open ticket with this name or id, else the newest one; else the same for a call's id.
-
-    Names come first: a repeated answer to an old ticket must not answer a newer ticket of the same call.
-    """
-    named = [ticket for ticket in all_tickets if name in (ticket.name, ticket.id)]
-    named = named or [ticket for ticket in all_tickets if name == ticket.call_id]
-    if not named:
+def find_ticket(all_tickets: Sequence[Ticket], wanted: str) -> Ticket:
+    """The ticket with this id; else the open ticket of the call with this id, or its newest one."""
+    found = [ticket for ticket in all_tickets if wanted == ticket.id]
+    found = found or [ticket for ticket in all_tickets if wanted == ticket.call_id]
+    if not found:
         raise NotFound(
             "ticket_not_found",
-            f"This run has no ticket {name!r}. Answer a ticket of another run, also of a child, at that "
-            "run: see the ticket's run_id.",
+            f"Neither this run nor a run below it has a ticket {wanted!r}. GET /v1/tickets lists them, each "
+            "with its run_id.",
         )
-    open_ones = [ticket for ticket in named if ticket.status is TicketStatus.OPEN]
-    return (open_ones or named)[-1]
+    open_ones = [ticket for ticket in found if ticket.status is TicketStatus.OPEN]
+    return (open_ones or found)[-1]
 
 
 async def _evaluate(
@@ -106,14 +103,16 @@ async def _evaluate(
     decision_id = request.decision_id or derived_decision_id(ticket.id, answer, principal.subject)
     repeated = _repeated(ticket, given, decision_id, answer, principal)
     if repeated is not None:
-        return DecisionResult(ticket, repeated, True, _missing(ticket, given, repeated.answer))
+        return DecisionResult(
+            ticket, repeated, True, _votes_missing(ticket, given, repeated.answer)
+        )
     if ticket.status is not TicketStatus.OPEN:
         raise _too_late(ticket)
     await check_decision(ctx, transaction.connection, principal, record, ticket, given, request)
     decision = Decision(
         decision_id=decision_id, answer=answer, subject=principal.subject, at=transaction.now
     )
-    missing = _missing(ticket, [*given, decision], answer)
+    missing = _votes_missing(ticket, [*given, decision], answer)
     rule = _remembered(ticket, decision, request.remember)
     return DecisionResult(ticket, decision, votes_missing=missing, rule=rule)
 
@@ -125,7 +124,8 @@ def _remembered(
     action = decision.answer.action
     if remember is None:
         return None
-    if ticket.kind is not TicketKind.APPROVAL or action not in BEHAVIORS:
+    is_of_call = ticket.kind is TicketKind.APPROVAL and not ticket.is_question_of_tool
+    if not is_of_call or action not in BEHAVIORS:
         raise Invalid(
             "remember_not_allowed",
             f"Only an approval or a rejection of a call can be remembered, not this answer to "
@@ -168,7 +168,7 @@ def _repeated(
     return None
 
 
-def _missing(ticket: Ticket, given: Sequence[Decision], answer: DecisionAnswer) -> int:
+def _votes_missing(ticket: Ticket, given: Sequence[Decision], answer: DecisionAnswer) -> int:
     """How many more people have to give this answer before it counts. Each person counts once."""
     rule = ticket.terms.approvers
     if rule is None or not answer.allows_call:
@@ -183,7 +183,7 @@ def _too_late(ticket: Ticket) -> Refusal:
         return Conflict(
             "ticket_already_decided",
             f"Ticket {ticket.name!r} was answered before: {winner.answer.action.value}.",
-            ticket_id=ticket.name,
+            ticket_id=ticket.id,
             winner=decision_to_json(winner),
         )
     if ticket.status is TicketStatus.EXPIRED:

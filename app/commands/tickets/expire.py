@@ -19,6 +19,7 @@ from app.domain.tickets.terms import OnExpiry
 from app.domain.tickets.tickets import Ticket, can_resume
 from app.domain.timestamps import format_timestamp
 from app.events.transaction import Transaction
+from app.storage.children import child_runs
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from app.storage.queue import deliveries
 from app.storage.runs import runs
@@ -71,6 +72,8 @@ async def _expire_of_run(
             return ExpiryCounts()
         expired = await expiry.expire_due(connection, tenant, run_id)
         _emit_expired(transaction, record, expired)
+        if expired and (parent := record.lineage.parent_run_id) is not None:
+            await child_runs.show_tickets(connection, tenant, parent, run_id)
         reminded = await expiry.remind_due(connection, tenant, run_id)
         _emit_reminders(transaction, record, reminded)
         fatal = [t for t in expired if t.terms.on_expiry is OnExpiry.CANCEL_RUN]
@@ -92,7 +95,7 @@ async def _expire_of_run(
 
 def _emit_expired(transaction: Transaction, record: RunRecord, expired: Sequence[Ticket]) -> None:
     for ticket in expired:
-        event = TicketExpired(ticket.id, ticket.name, ticket.terms.on_expiry.value)
+        event = TicketExpired(ticket.id, ticket.terms.on_expiry.value)
         transaction.emit(record.tenant, record.thread_id, record.id, event)
 
 
@@ -102,7 +105,7 @@ def _emit_reminders(
     for ticket, left in reminded:
         assert ticket.expires_at is not None
         event = TicketReminder(
-            ticket.id, ticket.name, format_timestamp(ticket.expires_at), max(0.0, round(left, 3))
+            ticket.id, format_timestamp(ticket.expires_at), max(0.0, round(left, 3))
         )
         transaction.emit(record.tenant, record.thread_id, record.id, event)
 

@@ -1,4 +1,4 @@
-"""Records refused decisions: who tried to approve which call belongs to the call's history."""
+"""Records refused decisions, so that the audit of a call shows who tried to approve it."""
 
 from app.commands.tickets.evaluate import DecisionAttempt
 from app.context import ServiceContext
@@ -12,16 +12,16 @@ REFUSED_ID = "refused:"
 """The prefix of the decision ids of refused attempts, and only of these."""
 
 
-_NOTED = (Forbidden, Conflict, Gone, DigestMismatch)
+_RECORDED_REFUSALS = (Forbidden, Conflict, Gone, DigestMismatch)
 """Refusals that are recorded: those of a person, ticket or argument, not those of a malformed request."""
 
 
-async def note_rejection(
+async def record_rejection(
     ctx: ServiceContext, principal: Principal, attempted: DecisionAttempt, refusal: Refusal
 ) -> None:
     """Record a refused attempt, in a transaction of its own: the command's has been rolled back."""
     ticket, request = attempted.ticket, attempted.request
-    if ticket is None or request is None or not isinstance(refusal, _NOTED):
+    if ticket is None or request is None or not isinstance(refusal, _RECORDED_REFUSALS):
         return
     answer = request.answer
     name = digest([principal.subject, refusal.code, answer.action.value])
@@ -32,6 +32,6 @@ async def note_rejection(
         at=ctx.clock.now(),
     )
     async with ctx.database.transaction() as connection:
-        await decisions.note_refusal(
+        await decisions.record_refusal(
             connection, principal.tenant, ticket.id, decision, refusal.code
         )

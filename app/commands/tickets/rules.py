@@ -1,13 +1,11 @@
 """List and revoke remembered rules."""
 
-from datetime import datetime
-
 from app.context import ServiceContext
 from app.domain.errors import NotFound
 from app.domain.ids import AgentId, RuleId
 from app.domain.principals import Principal, Scope
 from app.domain.rules.remembered import RememberedRule, RuleScope
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.storage.tickets import rules
 
 
@@ -19,8 +17,7 @@ async def list_rules(
     scope_id: str | None,
     agent_id: AgentId | None,
     with_revoked: bool,
-    before: tuple[datetime, RuleId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[RememberedRule]:
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
@@ -31,8 +28,7 @@ async def list_rules(
             scope_id=scope_id,
             agent_id=agent_id,
             with_revoked=with_revoked,
-            before=before,
-            limit=limit,
+            requested=requested,
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
 from app.domain.errors import Conflict, DigestMismatch, Forbidden, Invalid
+from app.domain.json_values import Json, JsonObject
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer, decision_to_json
@@ -59,6 +60,7 @@ async def check_decision(
             raise Invalid(
                 "response_schema_violation",
                 f"The result doesn't match the ticket's schema: {wrong}",
+                errors=_places(ticket.response_schema, answer.result),
             )
 
 
@@ -82,7 +84,7 @@ def _check_approver(
         raise Forbidden(
             "approver_not_allowed",
             f"You may not answer ticket {ticket.name!r}: {sentence}.",
-            ticket_id=ticket.name,
+            ticket_id=ticket.id,
             rule=name,
         )
     own = next((vote for vote in given if vote.subject == principal.subject), None)
@@ -91,16 +93,27 @@ def _check_approver(
             "already_voted",
             f"You have voted on ticket {ticket.name!r} before: {own.answer.action.value}. You can "
             "still reject it.",
-            ticket_id=ticket.name,
+            ticket_id=ticket.id,
             vote=decision_to_json(own),
         )
 
 
 def _check_raise(ticket: Ticket, answer: DecisionAnswer) -> None:
     """Check the raised limit: no tool has these arguments, so the ticket's response schema decides."""
-    wrong = build_validator(ticket.response_schema or {}).problem(dict(answer.arguments or {}))
+    schema, arguments = ticket.response_schema or {}, dict(answer.arguments or {})
+    wrong = build_validator(schema).problem(arguments)
     if wrong is not None:
-        raise Invalid("arguments_invalid", f"The arguments don't raise the limit: {wrong}")
+        raise Invalid(
+            "arguments_invalid",
+            f"The arguments don't raise the limit: {wrong}",
+            errors=_places(schema, arguments),
+        )
+
+
+def _places(schema: JsonObject, value: Json) -> list[dict[str, str]]:
+    """The wrong parts of a value by JSON Pointer, for forms. A value that is wrong as a whole has none."""
+    places = build_validator(schema).places(value)
+    return [{"at": pointer, "problem": problem} for pointer, problem in places]
 
 
 async def _check_arguments(
@@ -121,10 +134,14 @@ async def _check_arguments(
             "agent_version_unavailable", f"{agent.reason}; only that version can continue the run."
         )
     tool = agent.tools.get(ticket.tool_name)
+    arguments = dict(answer.arguments or {})
     wrong = (
         f"there is no tool {ticket.tool_name!r} any more"
         if tool is None
-        else tool.invalid_arguments(dict(answer.arguments or {}))
+        else tool.invalid_arguments(arguments)
     )
     if wrong is not None:
-        raise Invalid("arguments_invalid", f"The edited arguments can't be used: {wrong}")
+        places = [] if tool is None else _places(tool.descriptor.parameters, arguments)
+        raise Invalid(
+            "arguments_invalid", f"The edited arguments can't be used: {wrong}", errors=places
+        )

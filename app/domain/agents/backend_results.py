@@ -6,7 +6,8 @@ A backend executes runs: it is the loop of this server, or a remote agent.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from app.domain.json_values import Json, JsonObject
+from app.domain.ids import CallId
+from app.domain.json_values import Json, JsonObject, without_none
 from app.domain.runs.runs import RunStatus
 from app.domain.runs.terminations import (
     BehaviorRequested,
@@ -99,30 +100,29 @@ def _with_message(word: str, message: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PersistedStatus:
-    """A backend's status as it is stored: the run's status, a one-line reason, and the result's label."""
+    """A backend's status as it is stored: the run's status and a one-line reason."""
 
     status: RunStatus
     reason: str
-    label: str
 
 
 def persisted_status(status: BackendStatus, termination: Termination) -> PersistedStatus:
     """The stored form of a status. Only `Completed` takes its reason from the termination."""
     match status:
         case Completed():
-            return PersistedStatus(RunStatus.DONE, status_reason(termination), RunStatus.DONE.value)
+            return PersistedStatus(RunStatus.DONE, status_reason(termination))
         case WaitingInput():
-            return PersistedStatus(RunStatus.WAITING, "input_required", "waiting_input")
+            return PersistedStatus(RunStatus.WAITING, "input_required")
         case WaitingAuth():
-            return PersistedStatus(RunStatus.WAITING, "auth_required", "waiting_auth")
+            return PersistedStatus(RunStatus.WAITING, "auth_required")
         case BackendSuspended():
-            return PersistedStatus(RunStatus.WAITING, "suspended", "suspended")
+            return PersistedStatus(RunStatus.WAITING, "suspended")
         case BackendFailed():
-            return PersistedStatus(RunStatus.DONE, "error", "failed")
+            return PersistedStatus(RunStatus.DONE, "error")
         case BackendCancelled():
-            return PersistedStatus(RunStatus.DONE, "cancelled", "cancelled")
+            return PersistedStatus(RunStatus.DONE, "cancelled")
         case TimedOut():
-            return PersistedStatus(RunStatus.DONE, "timeout", "timeout")
+            return PersistedStatus(RunStatus.DONE, "timeout")
         case _:
             assert_never(status)
 
@@ -150,13 +150,26 @@ def status_of_termination(termination: Termination | None) -> BackendStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """A result of a run besides its answer. Content that isn't text is JSON or base64."""
+class SavedBytes:
+    """The bytes of a file that a tool has saved."""
 
-    content: Json
+    size: int
+    sha256: str
+    call_id: CallId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A result of a run besides its answer: of a remote agent its content, of a tool a file.
+
+    Content that isn't text is JSON or base64. The id of a tool's artifact is that of its file.
+    """
+
+    content: Json = None
     id: str | None = None
     name: str | None = None
     media_type: str | None = None
+    saved: SavedBytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,22 +224,13 @@ class BackendResult:
 
 
 def output_to_json(output: BackendOutput) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if output.text is not None:
-        body["text"] = output.text
-    if output.artifacts:
-        body["artifacts"] = [artifact_to_json(each) for each in output.artifacts]
-    if output.raw is not None:
-        body["raw"] = output.raw
-    return body
+    artifacts = [artifact_to_json(each) for each in output.artifacts] or None
+    return without_none({"text": output.text, "artifacts": artifacts, "raw": output.raw})
 
 
 def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
     named = {"id": artifact.id, "name": artifact.name, "media_type": artifact.media_type}
-    return {
-        **{key: value for key, value in named.items() if value is not None},
-        "content": artifact.content,
-    }
+    return {**without_none(named), "content": artifact.content}
 
 
 def output_from_json(raw: JsonObject) -> BackendOutput:

@@ -66,8 +66,12 @@ class Capabilities:
     overrides: bool = False
     frontend_tools: bool = False
     limits: bool = False
+    structured_output: bool = False
+    """A run's final answer can be asked for in a format."""
     pause: bool = False
     """An executing run can be suspended at a step border."""
+    replaces: bool = False
+    """A run may replace the end of the conversation, because no remote agent remembers it."""
     continuation: Continuation = Continuation.NONE
     waits: Waits = Waits.NONE
     transcript: Transcript = Transcript.SINGLE_PROMPT
@@ -80,7 +84,9 @@ FULL = Capabilities(
     overrides=True,
     frontend_tools=True,
     limits=True,
+    structured_output=True,
     pause=True,
+    replaces=True,
     continuation=Continuation.IN_PROCESS_STATE,
     waits=Waits.INPUT_AND_AUTH,
     transcript=Transcript.FULL,
@@ -97,7 +103,9 @@ class RootNeeds:
     overrides: bool = False
     frontend_tools: bool = False
     limits: bool = False
+    structured_output: bool = False
     pause: bool = False
+    replaces: bool = False
     continuation: bool = False
 
 
@@ -115,7 +123,9 @@ def unsupported_root_features(offered: Capabilities, needs: RootNeeds) -> list[s
         "overrides": needs.overrides and not offered.overrides,
         "frontend_tools": needs.frontend_tools and not offered.frontend_tools,
         "limits": needs.limits and not offered.limits,
+        "structured_output": needs.structured_output and not offered.structured_output,
         "pause": needs.pause and not offered.pause,
+        "replaces": needs.replaces and not offered.replaces,
         "continuation": needs.continuation and offered.continuation is Continuation.NONE,
     }
     return [name for name, is_lacking in lacks.items() if is_lacking]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from app.domain.json_values import JsonObject
+from app.domain.json_values import JsonObject, without_none
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
@@ -28,7 +28,7 @@ class Endpoint:
 
 
 def endpoint_to_json(endpoint: Endpoint) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    body = {
         "backend": endpoint.backend,
         "url": endpoint.url,
         "target": endpoint.target,
@@ -36,7 +36,7 @@ def endpoint_to_json(endpoint: Endpoint) -> dict[str, Any]:
         "timeout": None if endpoint.timeout == DEFAULT_TIMEOUT_SECONDS else endpoint.timeout,
         "options": dict(endpoint.options) or None,
     }
-    return {key: value for key, value in body.items() if value is not None}
+    return without_none(body)
 
 
 def endpoint_from_json(raw: JsonObject) -> Endpoint:

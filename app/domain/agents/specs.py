@@ -1,11 +1,18 @@
 """AgentSpecs: the definition of an agent, as data that can be stored, compared and resolved later."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from app.domain.agents.endpoints import Endpoint, endpoint_from_json, endpoint_to_json
+from app.domain.agents.mcp_references import servers_in
+from app.domain.agents.skills import SkillSpec, skill_from_json, skill_to_json
+from app.domain.agents.tool_search import (
+    ToolSearchPolicy,
+    tool_search_from_json,
+    tool_search_to_json,
+)
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.inference.options import (
@@ -16,6 +23,7 @@ from app.domain.inference.options import (
     options_to_json,
 )
 from app.domain.json_values import JsonObject, digest
+from app.domain.runs.output_specs import OutputSpec, output_from_json, output_to_json
 from app.domain.tickets.terms import (
     ApproverRule,
     OnExpiry,
@@ -72,6 +80,17 @@ class AgentSpec:
     delegates: tuple[AgentId, ...] = ()
     """Agents that this one may start as child runs."""
     delegation: Delegation = Delegation()
+    output: OutputSpec | None = None
+    """What final answers have to be."""
+    tool_search: ToolSearchPolicy = ToolSearchPolicy()
+    skills: tuple[SkillSpec, ...] = ()
+    script_timeout: float = 60.0
+    """The seconds that a script of a skill may run."""
+
+    @property
+    def has_mcp_tools(self) -> bool:
+        """Whether `tools` names tools of MCP servers: `server/glob`."""
+        return bool(servers_in(self.tools))
 
     def ticket_terms(self, tool: str, policy: Mapping[str, Any]) -> TicketTerms:
         """The terms of a ticket about this tool; the ticket policy of the run's start comes first."""
@@ -106,6 +125,12 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
         body["plugins"] = [[name, dict(config)] for name, config in spec.plugins.items()]
     if "delegation" in body:
         body["delegation"] = asdict(spec.delegation)
+    if spec.output is not None:
+        body["output"] = output_to_json(spec.output)
+    if "tool_search" in body:
+        body["tool_search"] = tool_search_to_json(spec.tool_search)
+    if "skills" in body:
+        body["skills"] = [skill_to_json(skill) for skill in spec.skills]
     if spec.endpoint is not None:
         body["endpoint"] = endpoint_to_json(spec.endpoint)
     if "approvers" in body:
@@ -124,27 +149,28 @@ def agent_from_json(raw: JsonObject) -> AgentSpec:
     body = dict(raw)
     for name in ("tools", "approval", "background", "handoffs", "delegates"):
         body[name] = tuple(body.get(name, ()))
-    if "tool_execution" in body:
-        body["tool_execution"] = ToolExecution(body["tool_execution"])
-    if "options" in body:
-        body["options"] = options_from_json(body["options"])
-    if "retry" in body:
-        retry = {**body["retry"]}
-        retry["fallback_upstream_models"] = tuple(retry.get("fallback_upstream_models", ()))
-        body["retry"] = RetryPolicy(**retry)
-    if "plugins" in body:
-        body["plugins"] = {name: config for name, config in body["plugins"]}
-    if "approvers" in body:
-        body["approvers"] = {
-            tool: approvers_from_json(rule) for tool, rule in body["approvers"].items()
-        }
-    if "delegation" in body:
-        body["delegation"] = Delegation(**body["delegation"])
-    if "endpoint" in body:
-        body["endpoint"] = endpoint_from_json(body["endpoint"])
-    if "on_expiry" in body:
-        body["on_expiry"] = OnExpiry(body["on_expiry"])
+    body |= {name: read(body[name]) for name, read in _READERS.items() if name in body}
     return AgentSpec(**body)
+
+
+def _retry_from_json(raw: JsonObject) -> RetryPolicy:
+    fallbacks = tuple(raw.get("fallback_upstream_models", ()))
+    return RetryPolicy(**{**raw, "fallback_upstream_models": fallbacks})
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "tool_execution": ToolExecution,
+    "options": options_from_json,
+    "retry": _retry_from_json,
+    "plugins": dict,
+    "approvers": lambda raw: {tool: approvers_from_json(rule) for tool, rule in raw.items()},
+    "delegation": lambda raw: Delegation(**raw),
+    "output": output_from_json,
+    "tool_search": tool_search_from_json,
+    "skills": lambda raw: tuple(skill_from_json(skill) for skill in raw),
+    "endpoint": endpoint_from_json,
+    "on_expiry": OnExpiry,
+}
 
 
 def _default(each: Any) -> Any:

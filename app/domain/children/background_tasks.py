@@ -1,6 +1,6 @@
 """Background tasks: tool calls that execute beside their run, which may wait for them.
 
-    running ──► completed | failed | cancelled
+    running ──► done: succeeded | failed | cancelled
 
 A task outlives the step, the worker and the activation that started it. It ends once, and its end is an
 input of its run.
@@ -26,14 +26,44 @@ def outcome_unknown(why: str | None) -> str:
 
 
 class TaskStatus(StrEnum):
+    """The status and outcome of a task in one word, as the database stores them."""
+
     RUNNING = "running"
-    COMPLETED = "completed"
+    SUCCEEDED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def is_final(self) -> bool:
         return self is not TaskStatus.RUNNING
+
+    @property
+    def outcome(self) -> str | None:
+        """How the task ended; None while it runs."""
+        return self.name.lower() if self.is_final else None
+
+    def to_json(self) -> dict[str, Json]:
+        """As the API and tools show it: `running`, or `done` with its outcome."""
+        if self.is_final:
+            return {"status": "done", "outcome": self.outcome}
+        return {"status": "running"}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks of a run are listed. None means that the field is not compared."""
+
+    is_final: bool | None = None
+    outcome: str | None = None
+
+    @property
+    def statuses(self) -> list[TaskStatus]:
+        """The stored words that match."""
+        return [
+            status
+            for status in TaskStatus
+            if self.is_final in (None, status.is_final) and self.outcome in (None, status.outcome)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +133,7 @@ def outcome_of(result: ToolResult) -> TaskOutcome:
     """The outcome of a task, from its tool's result. A task can't suspend, so a suspension is an error."""
     match result.status:
         case ResultStatus.SUCCESS:
-            return TaskOutcome(TaskStatus.COMPLETED, result.data)
+            return TaskOutcome(TaskStatus.SUCCEEDED, result.data)
         case ResultStatus.ERROR:
             return task_failed(result.text)
         case ResultStatus.PENDING:
@@ -114,20 +144,20 @@ def outcome_of(result: ToolResult) -> TaskOutcome:
 
 def outcome_of_report(tool_name: str, report: Json) -> TaskOutcome:
     """The outcome of a task, from the report of its child run."""
-    if (as_object(report) or {}).get("status") == CANCELLED.status.value:
+    if (as_object(report) or {}).get("outcome") == CANCELLED.status.outcome:
         return CANCELLED
     return outcome_of(result_of_report(tool_name, report))
 
 
 def started_result(task_id: TaskId, tool_name: str) -> ToolResult:
     """The immediate result of a call that became a task."""
-    return ToolResult.success(tool_name, {"task_id": task_id, "status": TaskStatus.RUNNING.value})
+    return ToolResult.success(tool_name, {"task_id": task_id, **TaskStatus.RUNNING.to_json()})
 
 
 def event_message(task: Task, message_id: MessageId) -> Message:
     """The input that reports a task's end to its run: the model reads it, listings leave it out."""
     body: dict[str, Any] = {"task_id": task.id, "tool_name": task.tool_name}
-    if task.status is TaskStatus.COMPLETED:
+    if task.status is TaskStatus.SUCCEEDED:
         body["result"] = task.result
     if task.error is not None:
         body["error"] = task.error
@@ -136,7 +166,7 @@ def event_message(task: Task, message_id: MessageId) -> Message:
     # A result must not be able to close the tag around it.
     content = compact(body).replace("</", "<\\/")
     text = (
-        f'<background-task-event kind="{task.status.value}" task_id="{task.id}">'
+        f'<background-task-event outcome="{task.status.outcome}" task_id="{task.id}">'
         f"{content}</background-task-event>"
     )
     return Message(

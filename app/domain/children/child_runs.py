@@ -8,16 +8,12 @@ and child exchange follow-ups, because no transaction ever locks both threads.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.domain.agents.backend_results import (
-    BackendFailed,
-    Completed,
-    display,
-    status_of_termination,
-)
+from app.domain.agents.backend_results import BackendFailed, status_of_termination
 from app.domain.agents.capabilities import DelegateNeeds
 from app.domain.ids import AgentId, AgentVersion, RunId, ThreadId
-from app.domain.json_values import Json, JsonObject, as_object
-from app.domain.runs.runs import Done, RunRecord, Waiting
+from app.domain.json_values import Json, JsonObject, as_object, without_none
+from app.domain.runs.runs import CONTEXT, Done, RunRecord, Waiting
+from app.domain.runs.terminations import Outcome, Termination, outcome
 from app.domain.tools.tool_calls import ToolResult
 
 SUBAGENT = "Subagent"
@@ -64,8 +60,10 @@ def ticket_name_of_child(run_id: RunId) -> str:
 
 
 def child_request(work: ChildWork, parent_request: JsonObject) -> dict[str, Any]:
-    """The request of a child run; it inherits the ticket policy."""
-    inherited = {key: parent_request[key] for key in ("ticket_policy",) if key in parent_request}
+    """The request of a child run; it inherits the ticket policy and the context."""
+    inherited = {
+        key: parent_request[key] for key in ("ticket_policy", CONTEXT) if key in parent_request
+    }
     return {
         "origin": SUBAGENT,
         "input_message_count": 1,
@@ -90,47 +88,62 @@ def is_kept(record: RunRecord) -> bool:
 
 def report_of(child: RunRecord, done: Done) -> dict[str, Any]:
     """The report of a finished child, for its parent's call."""
-    status = status_of_termination(done.termination)
     return {
         "agent_id": child.agent_id,
         "run_id": child.id,
-        "status": display(status),
-        "succeeded": isinstance(status, Completed),
+        "outcome": outcome(done.termination).value,
+        **without_none({"detail": _detail(done.termination)}),
         "response": done.final_output or "",
+        **without_none({"structured_output": done.structured_output}),
         "steps": child.steps,
     }
 
 
+def _detail(termination: Termination) -> str | None:
+    """Why a child didn't succeed, in words."""
+    match status_of_termination(termination):
+        case BackendFailed(message):
+            return message
+    return None
+
+
 def report_of_failure(run_id: RunId, why: str) -> dict[str, Any]:
     """The report of a child that never finished, made for its parent."""
-    return {"run_id": run_id, "status": display(BackendFailed(why)), "succeeded": False}
+    return {"run_id": run_id, "outcome": Outcome.FAILED.value, "detail": why}
 
 
 def result_of_report(tool_name: str, report: Json) -> ToolResult:
     """The result of the parent's call: the report, or an error for the model."""
     body = as_object(report) or {}
-    shown = {key: value for key, value in body.items() if key not in ("succeeded", "run_id")}
-    if body.get("succeeded"):
+    if body.get("outcome") == Outcome.SUCCEEDED.value:
+        shown = {key: value for key, value in body.items() if key != "run_id"}
         result = ToolResult.success(tool_name, shown)
     else:
-        result = ToolResult.error(tool_name, f"The agent's run has {body.get('status', 'failed')}")
+        result = ToolResult.error(tool_name, _failure(body))
     return result.with_metadata(child_run_id=body.get("run_id"))
+
+
+def _failure(report: JsonObject) -> str:
+    was_cancelled = report.get("outcome") == Outcome.CANCELLED.value
+    words = "The agent's run was cancelled" if was_cancelled else "The agent's run has failed"
+    return f"{words}: {report['detail']}" if "detail" in report else words
 
 
 def child_progress(child: RunRecord, call_id: str, tool_name: str) -> dict[str, Json]:
     """The progress activity of a child on its parent's stream."""
+    outcome_word = None
     match child.state:
         case Done(termination):
-            status = status_of_termination(termination)
-            word = "done" if isinstance(status, Completed) else display(status).partition(":")[0]
-            message = display(status)
+            outcome_word = outcome(termination).value
+            status, message = "done", _detail(termination) or outcome_word
         case Waiting(reason):
-            word, message = "pending", f"waits: {reason.value}"
+            status, message = "waiting", f"waits: {reason.value}"
         case _:
-            word, message = "running", "at work"
-    return progress_content(
-        child.id, child.thread_id, child.agent_id, call_id, tool_name, word, message
+            status, message = "running", "executing"
+    shown = progress_content(
+        child.id, child.thread_id, child.agent_id, call_id, tool_name, status, message
     )
+    return {**shown, **without_none({"outcome": outcome_word})}
 
 
 def progress_content(
@@ -145,7 +158,7 @@ def progress_content(
     return {
         "schema": "tool-call-progress.v1",
         "node_id": f"tool_call:{call_id}",
-        "call_id": call_id,
+        "tool_call_id": call_id,
         "tool_name": tool_name,
         "status": status,
         "message": message,

@@ -17,15 +17,18 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0
 """Pauses between two tries. All of them together outlast a deployment, because newer processes may
 succeed where older ones fail."""
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.25, 10.0
+# More would overflow, and the longest pauses come much earlier.
+_MAX_DOUBLINGS = 20
 """Pauses between two checks of a follow-up that waits for a condition."""
 
 
 class FollowupKind(StrEnum):
     START = "start_child"
     REPORT_TO_PARENT = "report_to_parent"
+    SHOW_TICKETS = "show_tickets"
     CANCEL = "cancel_child"
     FORWARD_MESSAGES = "forward_messages"
-    FORGET = "forget_child"
+    DELETE = "delete_child"
 
 
 ABORT_REMOTE = "abort_remote"
@@ -123,7 +126,7 @@ def poll_delay(polls: int) -> float:
 
 
 def _exponential(first: float, times: int, maximum: float) -> float:
-    return min(first * 2.0 ** min(times, 20), maximum)
+    return min(first * 2.0 ** min(times, _MAX_DOUBLINGS), maximum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

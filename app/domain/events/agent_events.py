@@ -29,6 +29,8 @@ from app.domain.events.run_events import (
 )
 from app.domain.events.step_events import (
     InferenceComplete,
+    InferenceRetry,
+    MessageDone,
     ReasoningDelta,
     ReasoningEncryptedValue,
     StepEnd,
@@ -47,6 +49,7 @@ from app.domain.events.ticket_events import (
 from app.domain.events.tool_call_events import (
     ActivityDelta,
     ActivitySnapshot,
+    ArtifactSaved,
     ToolCallCancel,
     ToolCallDelta,
     ToolCallDone,
@@ -73,8 +76,10 @@ CommandEvent: TypeAlias = (
     | InputChanged
     | InputRetracted
     | InputDelivered
+    | ArtifactSaved
 )
-"""Events that may come at any moment, because commands emit them beside the executing worker."""
+"""Events that may come at any moment, because commands emit them beside the executing worker. A tool that saves a
+file is such a command."""
 
 AgentEvent: TypeAlias = (
     CommandEvent
@@ -90,7 +95,9 @@ AgentEvent: TypeAlias = (
     | ToolCallReady
     | ToolCallCancel
     | StreamReset
+    | InferenceRetry
     | InferenceComplete
+    | MessageDone
     | ToolCallStreamDelta
     | ToolCallDone
     | ToolCallResumed
@@ -102,13 +109,17 @@ AgentEvent: TypeAlias = (
 COMMAND_EVENTS = frozenset(event.event_type for event in get_args(CommandEvent))
 TICKET_EVENTS = frozenset(event.event_type for event in (*get_args(TicketEvent), CancelRequested))
 """Events after which a ticket may have changed: a cancel voids the open ones."""
+STATUS_EVENTS = TICKET_EVENTS | {
+    event.event_type for event in (RunCreated, RunStart, RunFinish, PauseRequested, PauseEnded)
+}
+"""Events after which a run may have another status."""
 DELTA_EVENTS = frozenset(
     event.event_type for event in (TextDelta, ReasoningDelta, ToolCallDelta, ToolCallStreamDelta)
 )
 
 
 def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
-    """The event's own fields without absent ones; `tool_call_resumed.result` may be null."""
-    keep_null = isinstance(event, ToolCallResumed | ToolCallReady)
+    """The event's own fields without absent ones; `tool_call_ready.arguments` may be null."""
+    keep_null = isinstance(event, ToolCallReady)
     body = {field.name: getattr(event, field.name) for field in fields(event)}
     return body if keep_null else {key: value for key, value in body.items() if value is not None}

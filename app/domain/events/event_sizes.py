@@ -1,7 +1,7 @@
 """The size of an event, and the merging of adjacent deltas up to a size limit."""
 
 from app.domain.events.agent_events import AgentEvent
-from app.domain.events.step_events import ReasoningDelta, TextDelta
+from app.domain.events.step_events import MessageDone, ReasoningDelta, TextDelta
 from app.domain.events.tool_call_events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -21,6 +21,8 @@ def size_of(event: AgentEvent) -> int:
             return _bytes_of(event.delta)
         case ToolCallDelta():
             return _bytes_of(event.args_delta)
+        case MessageDone():
+            return sum(_bytes_of(block.get("text", "")) for block in event.message["content"])
         case ActivitySnapshot():
             return _bytes_of(compact(event.content))
         case ActivityDelta():

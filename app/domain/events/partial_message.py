@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from app.domain.events.step_events import StreamReset, TextDelta
+from app.domain.events.step_events import MessageDone, ReasoningDelta, StreamReset, TextDelta
 from app.domain.events.tool_call_events import (
     ToolCallCancel,
     ToolCallDelta,
@@ -12,13 +12,36 @@ from app.domain.events.tool_call_events import (
 )
 from app.domain.json_values import JsonObject
 
+EVENTS_OF_PARTIAL_MESSAGES = (
+    StreamReset.event_type,
+    TextDelta.event_type,
+    ReasoningDelta.event_type,
+    MessageDone.event_type,
+    ToolCallStart.event_type,
+    ToolCallDelta.event_type,
+    ToolCallCancel.event_type,
+    ToolCallDone.event_type,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PartialMessage:
     """The streamed part of a message that isn't in the log yet."""
 
     text: str = ""
-    calls: tuple[JsonObject, ...] = ()
+    reasoning: str = ""
+    calls: tuple["OpenCall", ...] = ()
+    message_id: str | None = None
+    """The id of the message, once it is complete; the log may have it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call that is being written. `arguments` is JSON, perhaps not yet complete."""
+
+    tool_call_id: str
+    name: str
+    arguments: str
 
 
 @dataclass(slots=True)
@@ -30,21 +53,26 @@ class _PartialCall:
 def partial_message_of(events: Iterable[tuple[str, JsonObject]]) -> PartialMessage:
     """The open message, from the types and fields of the open step's events."""
     text: list[str] = []
+    reasoning: list[str] = []
+    message_id: str | None = None
     calls: dict[str, _PartialCall] = {}
     for event_type, fields_ in events:
         match event_type:
             case StreamReset.event_type:
-                text, calls = [], {}
+                text, reasoning, calls, message_id = [], [], {}, None
             case TextDelta.event_type:
                 text.append(fields_["delta"])
+            case ReasoningDelta.event_type:
+                reasoning.append(fields_["delta"])
+            case MessageDone.event_type:
+                message_id = fields_["message"]["id"]
             case ToolCallStart.event_type:
-                calls[fields_["id"]] = _PartialCall(fields_["name"])
+                calls[fields_["tool_call_id"]] = _PartialCall(fields_["name"])
             case ToolCallDelta.event_type:
-                calls[fields_["id"]].arguments.append(fields_["args_delta"])
+                calls[fields_["tool_call_id"]].arguments.append(fields_["args_delta"])
             case ToolCallCancel.event_type | ToolCallDone.event_type:
-                calls.pop(fields_["id"], None)
+                calls.pop(fields_["tool_call_id"], None)
     open_calls = tuple(
-        {"id": id_, "name": call.name, "arguments": "".join(call.arguments)}
-        for id_, call in calls.items()
+        OpenCall(id_, call.name, "".join(call.arguments)) for id_, call in calls.items()
     )
-    return PartialMessage("".join(text), open_calls)
+    return PartialMessage("".join(text), "".join(reasoning), open_calls, message_id)

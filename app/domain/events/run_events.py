@@ -31,7 +31,9 @@ class RunStart:
 class RunFinish:
     event_type: ClassVar[str] = "run_finish"
     identity: JsonObject
+    status: str
     termination: JsonObject
+    outcome: str | None = None
     result: JsonObject | None = None
     waiting: JsonObject | None = None
 
@@ -77,8 +79,8 @@ class RollbackRequested:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The run is about to end, and its messages from `from_seq` to `to_seq` no longer count. Both are
-    absent if the run wrote no message."""
+    """The messages from `from_seq` to `to_seq` no longer count: the run is about to end, or it is `by_run_id` and
+    replaces the end of the conversation. Both are absent if the run wrote no message."""
 
     event_type: ClassVar[str] = "rolled_back"
     by_run_id: str
@@ -89,3 +91,5 @@ class RolledBack:
 RUN_CREATED = RunCreated.event_type
 RUN_START = RunStart.event_type
 RUN_FINISH = RunFinish.event_type
+IDENTITY = "identity"
+"""The field of `run_start` and `run_finish` that only traces need."""

@@ -30,7 +30,7 @@ class FailureKind(StrEnum):
 
     @property
     def counted(self) -> bool:
-        """Whether the circuit breaker counts it: it is about the model's health, not about the request."""
+        """Whether the circuit breaker counts it. Counted failures are about the model, not about the request."""
         return self in _TEMPORARY
 
 

@@ -1,12 +1,11 @@
 """Options of an inference, which agents set and runs override, and the retry policy."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from app.domain.json_values import JsonObject, as_object
+from app.domain.json_values import JsonObject, as_object, without_none
 
 EffortName: TypeAlias = Literal["none", "low", "medium", "high", "max"]
-EFFORTS: tuple[EffortName, ...] = get_args(EffortName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,8 @@ class InferenceOptions:
 
 
 NO_OPTIONS = InferenceOptions()
+MAX_ANSWER_BYTES = 4_000_000
+"""Default maximum of what a model may stream for one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,21 @@ class RetryPolicy:
     max_continuation_retries: int = 2
 
 
+def models_in_order(own: str, options: InferenceOptions, policy: RetryPolicy) -> list[str]:
+    """The requested model and its fallbacks, each once. `own` is the agent's model."""
+    fallbacks = options.fallback_upstream_models
+    if fallbacks is None:
+        fallbacks = policy.fallback_upstream_models
+    return list(dict.fromkeys([options.upstream_model or own, *fallbacks]))
+
+
 def _set_fields(options: InferenceOptions) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def options_to_json(options: InferenceOptions) -> dict[str, Any]:
     """The wire format, without unset options."""
-    body = {name: value for name, value in _set_fields(options).items() if value is not None}
+    body = without_none(_set_fields(options))
     if isinstance(options.reasoning_effort, ThinkingBudget):
         body["reasoning_effort"] = {"budget": options.reasoning_effort.tokens}
     if options.fallback_upstream_models is not None:

@@ -7,6 +7,7 @@ the next segment.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 _MAX_KNOWN_CHARACTERS = 256
@@ -21,7 +22,7 @@ class _OneOf:
     """One character: within any of the ranges, or, when negated, within none of them."""
 
     ranges: tuple[tuple[str, str], ...]
-    is_negated: bool = False
+    is_negated: bool
 
     def allows(self, character: str) -> bool:
         return any(low <= character <= high for low, high in self.ranges) is not self.is_negated
@@ -40,7 +41,7 @@ class _Segment:
         self.length = len(elements)
         exact = [each for each in elements if isinstance(each, str)]
         self._literal = "".join(exact) if len(exact) == self.length else None
-        self._masks: dict[str, int] = {}
+        self._mask = lru_cache(_MAX_KNOWN_CHARACTERS)(self._mask_of)
 
     def is_at(self, text: str, position: int) -> bool:
         if self._literal is not None:
@@ -51,24 +52,18 @@ class _Segment:
         """The end of its first match in `text[begin:end]`."""
         if self._literal is not None:
             found = text.find(self._literal, begin, end)
-            return None if found < 0 else found + self.length
+            return None if found == -1 else found + self.length
         # Bit n is set if the last n + 1 characters match the first n + 1 elements.
         matched, complete = 0, 1 << (self.length - 1)
-        for position in range(begin, min(end, len(text))):
+        for position in range(begin, end):
             matched = (matched << 1 | 1) & self._mask(text[position])
             if matched & complete:
                 return position + 1
         return None
 
-    def _mask(self, character: str) -> int:
+    def _mask_of(self, character: str) -> int:
         """The elements that allow a character, as bits."""
-        mask = self._masks.get(character)
-        if mask is None:
-            mask = sum(1 << n for n, one in enumerate(self._elements) if _allows(one, character))
-            if len(self._masks) >= _MAX_KNOWN_CHARACTERS:
-                self._masks.clear()
-            self._masks[character] = mask
-        return mask
+        return sum(1 << n for n, one in enumerate(self._elements) if _allows(one, character))
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ def _segments_of(text: str) -> tuple[_Segment, ...]:
             segments[-1].append(_ANY_CHARACTER)
         elif sign == "[":
             end = text.find("]", position + 1)
-            if end < 0:
+            if end == -1:
                 raise BadGlob(f"the [ in {text!r} isn't closed")
             segments[-1].append(_one_of(text[position:end]))
             position = end + 1

@@ -10,7 +10,8 @@ import jsonschema_rs
 
 MAX_MATCHED_CHARACTERS = 100_000
 """The engine takes up to a microsecond for each character, and blocks the event loop meanwhile."""
-_OPTIONS = jsonschema_rs.RegexOptions(size_limit=1 << 18)
+_MAX_COMPILED_BYTES = 1 << 18
+_OPTIONS = jsonschema_rs.RegexOptions(size_limit=_MAX_COMPILED_BYTES)
 _DOT_MATCHES_NEWLINE = "(?s)"
 
 
@@ -37,7 +38,7 @@ class LinearRegex:
 def _compile(expression: str) -> jsonschema_rs.Validator:
     schema = {"type": "string", "pattern": _DOT_MATCHES_NEWLINE + expression}
     try:
-        return jsonschema_rs.validator_for(schema, pattern_options=_OPTIONS, offline=True)
+        return jsonschema_rs.validator_for(schema, pattern_options=_OPTIONS)
     except ValueError as error:
         raise BadRegex(
             f"{expression!r} isn't a regular expression that can be used: it has to be closed and small,"

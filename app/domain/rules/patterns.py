@@ -1,9 +1,11 @@
 """Patterns of rules: which calls they match, by the tool's name and conditions on the arguments."""
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isnan
+from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
 
 from app.domain.json_values import Json, JsonObject, canonical, compact
@@ -14,11 +16,15 @@ Specificity: TypeAlias = tuple[int, ...]
 
 
 class Operator(StrEnum):
-    EQUALS = "="
-    GLOB = "~"
-    REGEX = "=~"
+    EQUALS = "=="
     NOT_EQUALS = "!="
+    GREATER = ">"
+    AT_LEAST = ">="
+    LESS = "<"
+    AT_MOST = "<="
+    GLOB = "~"
     NOT_GLOB = "!~"
+    REGEX = "=~"
     NOT_REGEX = "!=~"
 
 
@@ -27,16 +33,43 @@ OPPOSITE = {
     Operator.NOT_GLOB: Operator.GLOB,
     Operator.NOT_REGEX: Operator.REGEX,
 }
+ORDERING: Mapping[Operator, Callable[[Any, Any], bool]] = {
+    Operator.GREATER: gt,
+    Operator.AT_LEAST: ge,
+    Operator.LESS: lt,
+    Operator.AT_MOST: le,
+}
 
 
 class Arguments:
-    """The arguments of one call, with a cache of their texts, because many rules match them."""
+    """The arguments of one call, with a cache of their texts, because many rules match them.
 
-    def __init__(self, values: JsonObject) -> None:
+    With the tool's `schema`, an argument that the call doesn't have counts with its declared default.
+    """
+
+    def __init__(self, values: JsonObject, schema: JsonObject | None = None) -> None:
         self.values = values
+        self._declared: JsonObject = {} if schema is None else schema.get("properties", {})
+        self._has_schema = schema is not None
+        defaults = {
+            name: each["default"]
+            for name, each in self._declared.items()
+            if isinstance(each, Mapping) and "default" in each
+        }
+        self._with_defaults = {**defaults, **values} if defaults else values
         self._texts: dict[int, str] = {}
         self._paths: dict[int, str] = {}
         self._canonical: str | None = None
+
+    def at(self, path: str) -> Any:
+        """The value of an argument or of a path into it; `MISSING` or `AMBIGUOUS` if there is no single one."""
+        return _at(self._with_defaults, path)
+
+    def may_have(self, path: str) -> bool:
+        """Whether the tool declares the argument. Without a schema it may have any."""
+        return (
+            not self._has_schema or path in self._declared or path.split(".")[0] in self._declared
+        )
 
     def text_of(self, value: Json) -> str:
         if id(value) not in self._texts:
@@ -45,7 +78,7 @@ class Arguments:
 
     def path_of(self, value: Json) -> str:
         if id(value) not in self._paths:
-            self._paths[id(value)] = _without_detours(self.text_of(value))
+            self._paths[id(value)] = _normalized_path(self.text_of(value))
         return self._paths[id(value)]
 
     def are(self, others: JsonObject) -> bool:
@@ -63,7 +96,6 @@ class Name:
 
     text: str
     compiled: Glob | LinearRegex | None = None
-    literals: int = 0
 
     def fits(self, name: str) -> bool:
         if self.compiled is None:
@@ -74,7 +106,9 @@ class Name:
 
     @property
     def specificity(self) -> Specificity:
-        return (1, 0) if self.compiled is None else (0, self.literals)
+        if self.compiled is None:
+            return (1, 0)
+        return (0, len(_literal_characters(self.compiled.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +118,42 @@ class Condition:
     argument: str
     operator: Operator
     value: Json
-    compiled: Glob | LinearRegex | None = None
+    compiled: Glob | LinearRegex | None
+    position: int
+    """Where the condition begins in the text of its pattern."""
 
-    def holds(self, arguments: Arguments, *, loosely: bool) -> bool:
-        """Whether the condition holds. For a text that is too long for an expression, `loosely` decides."""
-        found = _at(arguments.values, self.argument)
+    def holds(self, arguments: Arguments) -> bool | None:
+        """Whether the condition holds; None if the argument can't be compared with the value.
+
+        An argument that is missing, null or of another type can't be compared, nor a text that is too long
+        for an expression.
+        """
+        found = arguments.at(self.argument)
+        if self.value is None:
+            return (found is None or found is MISSING) is (self.operator is Operator.EQUALS)
+        if found is MISSING or found is AMBIGUOUS or found is None:
+            return None
         is_opposite = self.operator in OPPOSITE
-        if found is _MISSING:
-            return is_opposite
-        if self.compiled is None:
-            return _is_same(found, self.value) is not is_opposite
         if isinstance(self.compiled, Glob):
             return self.compiled.fits(arguments.path_of(found)) is not is_opposite
-        text = arguments.text_of(found)
-        if len(text) > MAX_MATCHED_CHARACTERS:
-            return loosely
-        return self.compiled.is_found_in(text) is not is_opposite
+        if isinstance(self.compiled, LinearRegex):
+            text = arguments.text_of(found)
+            if len(text) > MAX_MATCHED_CHARACTERS:
+                return None
+            return self.compiled.is_found_in(text) is not is_opposite
+        if not _are_comparable(found, self.value):
+            return None
+        compare = ORDERING.get(self.operator)
+        return (
+            (found == self.value) is not is_opposite
+            if compare is None
+            else compare(found, self.value)
+        )
 
     @property
     def literals(self) -> int:
-        return len(literal_signs(_as_text(self.value)))
+        """The number of exact characters. The size of a bound says nothing about how specific it is."""
+        return 0 if self.operator in ORDERING else len(_literal_characters(_as_text(self.value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,78 +162,89 @@ class Pattern:
 
     text: str
     name: Name
-    whole: str | None = None
+    argument_glob: str | None = None
     """The text of a glob over the call's only argument."""
-    compiled_whole: Glob | None = None
+    compiled_argument: Glob | None = None
     conditions: tuple[Condition, ...] = ()
+    is_glob_quoted: bool = False
 
     @property
     def has_conditions(self) -> bool:
-        return bool(self.conditions) or self.compiled_whole is not None
+        return bool(self.conditions) or self.compiled_argument is not None
 
     def fits(self, name: str, arguments: Arguments, *, loosely: bool) -> bool:
         """Whether the pattern matches a call.
 
         With `loosely` an uncertain match counts: rules that ask or deny use it, so that calls can't evade
-        them. Rules that allow need a certain match. A glob without an argument's name is uncertain if the
-        call has several arguments.
+        them. Rules that allow need a certain match. A condition is uncertain if its argument can't be
+        compared. A glob without an argument's name is uncertain if the call has none or several.
         """
         if not self.name.fits(name):
             return False
-        if not all(each.holds(arguments, loosely=loosely) for each in self.conditions):
+        verdicts = [self._holds(each, arguments) for each in self.conditions]
+        if False in verdicts or (None in verdicts and not loosely):
             return False
-        if self.compiled_whole is None:
+        if self.compiled_argument is None:
             return True
+        if not arguments.values:
+            return loosely
         if not loosely and len(arguments.values) != 1:
             return False
         return any(
-            self.compiled_whole.fits(arguments.path_of(value))
+            self.compiled_argument.fits(arguments.path_of(value))
             for value in arguments.values.values()
         )
+
+    def _holds(self, condition: Condition, arguments: Arguments) -> bool | None:
+        """A pattern for several tools isn't about those without the argument."""
+        if self.name.compiled is not None and not arguments.may_have(condition.argument):
+            return False
+        return condition.holds(arguments)
 
     @property
     def specificity(self) -> Specificity:
         equal = sum(each.operator is Operator.EQUALS for each in self.conditions)
         literals = sum(each.literals for each in self.conditions)
-        if self.whole is not None:
-            literals += len(literal_signs(self.whole))
-        wholes = int(self.compiled_whole is not None)
+        if self.argument_glob is not None:
+            literals += len(_literal_characters(self.argument_glob))
+        wholes = int(self.compiled_argument is not None)
         return (*self.name.specificity, equal, len(self.conditions) + wholes, literals)
 
 
-def _is_same(a: Json, b: Json) -> bool:
-    """Equality of JSON: 1 equals 1.0, and true equals neither."""
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return isinstance(a, bool) is isinstance(b, bool) and a == b
-    return a == b and canonical(a) == canonical(b)
+def _are_comparable(found: Json, value: Json) -> bool:
+    """Whether both are texts, numbers or truth values. NaN is no number, and true is none either."""
+    if isinstance(value, bool) or isinstance(found, bool):
+        return isinstance(value, bool) and isinstance(found, bool)
+    if isinstance(value, str):
+        return isinstance(found, str)
+    return isinstance(found, int) or (isinstance(found, float) and not isnan(found))
 
 
-_MISSING: Any = object()
+MISSING: Any = object()
+AMBIGUOUS: Any = object()
+"""A dotted name that is both an argument and a path."""
 
 
 def _at(arguments: JsonObject, path: str) -> Any:
-    if path in arguments:
-        return arguments[path]
     found: Any = arguments
     for part in path.split("."):
         if not isinstance(found, Mapping) or part not in found:
-            return _MISSING
+            return arguments.get(path, MISSING)
         found = found[part]
-    return found
+    return AMBIGUOUS if "." in path and path in arguments else found
 
 
 def _as_text(value: Json) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
-def _without_detours(text: str) -> str:
+def _normalized_path(text: str) -> str:
     """The normalized path: `src/../secret` isn't within `src`."""
-    parts = text.split("/")
-    return posixpath.normpath(text) if len(parts) > 1 and {".", ".."} & set(parts) else text
+    return posixpath.normpath(text) if {".", ".."} & set(text.split("/")) else text
 
 
-_WITHOUT_SIGNS = str.maketrans("", "", r"*?[]^$.|()+\/")
+_WITHOUT_SPECIAL_CHARACTERS = str.maketrans("", "", r"*?[]^$.|()+\/")
 
 
-def literal_signs(text: str) -> str:
-    return text.translate(_WITHOUT_SIGNS)
+def _literal_characters(text: str) -> str:
+    return text.translate(_WITHOUT_SPECIAL_CHARACTERS)

@@ -18,7 +18,7 @@ class Behavior(StrEnum):
     DENY = "deny"
 
 
-_AMONG_EQUALS = {Behavior.ASK: 0, Behavior.ALLOW: 1, Behavior.DENY: 2}
+_RANK_AMONG_EQUALS = {Behavior.ASK: 0, Behavior.ALLOW: 1, Behavior.DENY: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,26 @@ class Rule:
     def rank(self) -> Specificity:
         exactly = int(self.arguments is not None)
         name, rest = self.pattern.specificity[:2], self.pattern.specificity[2:]
-        return (*name, exactly, *rest, _AMONG_EQUALS[self.behavior])
+        return (*name, exactly, *rest, _RANK_AMONG_EQUALS[self.behavior])
 
 
-def decide_by_rules(name: str, arguments: JsonObject, rules: Iterable[Rule]) -> Rule | None:
-    """The rule that decides about a call, if one matches."""
-    of_call = Arguments(arguments)
+def rank_of(rule: Rule) -> Specificity:
+    """Sorts rules by rank. Rules with different behaviors never have the same rank."""
+    return rule.rank
+
+
+def decide_by_rules(
+    name: str, arguments: JsonObject, rules: Iterable[Rule], schema: JsonObject | None = None
+) -> Rule | None:
+    """The rule that decides about a call, if one matches. `schema` is that of the tool's arguments."""
+    of_call = Arguments(arguments, schema)
     fitting = [rule for rule in rules if rule.fits(name, of_call)]
-    return max(fitting, key=lambda rule: rule.rank, default=None)
+    return max(fitting, key=rank_of, default=None)
+
+
+def denied_by_rule(rule: Rule | None) -> str:
+    """What the model reads of a call that a rule denies."""
+    return f"Denied: {(rule and rule.reason) or 'a rule forbids this call'}"
 
 
 def never_runs(name: str, rules: Sequence[Rule], default: Behavior) -> bool:
@@ -59,13 +71,14 @@ def never_runs(name: str, rules: Sequence[Rule], default: Behavior) -> bool:
     matching = [rule for rule in rules if rule.pattern.name.fits(name)]
     flat = max(
         (rule for rule in matching if rule.is_unconditional),
-        key=lambda rule: rule.rank,
+        key=rank_of,
         default=None,
     )
     if (default if flat is None else flat.behavior) is not Behavior.DENY:
         return False
     # A rule with a lower rank than the denial has no effect.
     return all(
-        rule.behavior is Behavior.DENY or (flat is not None and rule.rank < flat.rank)
+        rule.behavior is Behavior.DENY
+        or (flat is not None and max(rule, flat, key=rank_of) is flat)
         for rule in matching
     )

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+from app.domain.json_values import without_none
 from app.domain.runs.runs import RunRecord
+
+SINCE_DISPATCH_ID = "since_dispatch_id"
+"""The field that names what `waits_since` returns, in records and in `run_finish`."""
 
 
 def session_id(record: RunRecord) -> str:
@@ -31,4 +35,4 @@ def run_identity(record: RunRecord) -> dict[str, Any]:
         "transport_request_id": record.transport_request_id,
         "origin": "user" if lineage.parent_run_id is None else "subagent",
     }
-    return {key: value for key, value in identity.items() if value is not None}
+    return without_none(identity)

@@ -2,7 +2,7 @@
 
 All counters are cumulative over the run, across suspensions, hand-overs and crashes. A step is one inference
 with its calls. A tool call counts once, when it is first handed to its tool or becomes a task. Wall seconds
-count while a worker executes the run, not while it waits.
+count while a worker executes the run, not while it waits. Cost is in US dollars, by the usage ledger.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import LIFECYCLE, RunRecord
 from app.domain.runs.terminations import Stopped
+from app.domain.usage.billed_requests import usd
 
 
 class Limit(StrEnum):
@@ -20,6 +21,7 @@ class Limit(StrEnum):
     TOKENS = "tokens"
     TOOL_CALLS = "tool_calls"
     WALL_SECONDS = "wall_seconds"
+    COST_USD = "cost_usd"
 
 
 class OnLimit(StrEnum):
@@ -34,7 +36,7 @@ Amount: TypeAlias = int | float
 RAISED = "__runtime.limits"
 """Key of the raised limits in a run's state."""
 USED = "__runtime.used"
-"""Key of the tool-call counter in a run's state."""
+"""Key of the counters of tool calls and cost in a run's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,17 @@ class RunLimits:
     """The limits of a run; a missing one is unlimited. `asked` are those of the start, `raised` the higher
     ones that replace them."""
 
-    asked: Mapping[Limit, Amount] = field(default_factory=dict)
+    requested: Mapping[Limit, Amount] = field(default_factory=dict)
     on_limit: OnLimit = OnLimit.STOP
     raised: Mapping[Limit, Amount] = field(default_factory=dict)
 
     def of(self, limit: Limit) -> Amount | None:
-        return self.raised.get(limit, self.asked.get(limit))
+        return self.raised.get(limit, self.requested.get(limit))
 
     def raised_by(self, limit: Limit, amount: Amount) -> "RunLimits":
-        return replace(self, raised={**self.raised, limit: (self.of(limit) or 0) + amount})
+        return replace(
+            self, raised={**self.raised, limit: round((self.of(limit) or 0) + amount, 6)}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class Used:
     tokens: int = 0
     tool_calls: int = 0
     wall_seconds: float = 0.0
+    cost_usd: float = 0.0
 
     def of(self, limit: Limit) -> Amount:
         match limit:
@@ -70,6 +75,8 @@ class Used:
                 return self.tool_calls
             case Limit.WALL_SECONDS:
                 return self.wall_seconds
+            case Limit.COST_USD:
+                return self.cost_usd
             case _:
                 assert_never(limit)
 
@@ -79,18 +86,30 @@ def limits_to_json(limits: RunLimits) -> dict[str, Amount]:
     return {limit.value: amount for limit in Limit if (amount := limits.of(limit)) is not None}
 
 
-def limits_in_request(asked: JsonObject, on_limit: OnLimit) -> JsonObject:
+def limits_in_request(requested: JsonObject, on_limit: OnLimit) -> JsonObject:
     """The limits as a run's request stores them; empty without limits."""
-    return {"limits": dict(asked), "on_limit": on_limit.value} if asked else {}
+    return {"limits": dict(requested), "on_limit": on_limit.value} if requested else {}
 
 
 def limits_of(record: RunRecord) -> RunLimits:
     """The current limits of a run."""
     return RunLimits(
-        asked=_amounts(record.request.get("limits", {})),
+        requested=_amounts(record.request.get("limits", {})),
         on_limit=OnLimit(record.request.get("on_limit", OnLimit.STOP)),
         raised=_amounts(_extensions(record).get(RAISED, {})),
     )
+
+
+def cost_micros_of(record: RunRecord) -> int:
+    """The run's cost as of the last checkpoint, as far as its models have prices."""
+    micros: int = _extensions(record).get(USED, {}).get("cost_micros", 0)
+    return micros
+
+
+def unpriced_requests_of(record: RunRecord) -> int:
+    """The number of requests to models without a price, of a run with a limit of its cost."""
+    requests: int = _extensions(record).get(USED, {}).get("unpriced_requests", 0)
+    return requests
 
 
 def used_by(record: RunRecord) -> Used:
@@ -103,6 +122,7 @@ def used_by(record: RunRecord) -> Used:
         tokens=record.usage.input_tokens + record.usage.output_tokens,
         tool_calls=extensions.get(USED, {}).get("tool_calls", 0),
         wall_seconds=lifecycle.get("active_ms", 0) / 1000 + max(0.0, lost),
+        cost_usd=usd(cost_micros_of(record)),
     )
 
 
@@ -115,7 +135,15 @@ def limit_sentence(limit: Limit, used: Amount, allowed: Amount) -> str:
     """The usage in words, for people."""
     if limit is Limit.WALL_SECONDS:
         return f"{used:.1f} of {allowed:g} seconds of executing were used"
+    if limit is Limit.COST_USD:
+        return f"{_dollars(used)} of {_dollars(allowed)} were used"
     return f"{used} of {allowed} {limit.value.replace('_', ' ')} were used"
+
+
+def _dollars(amount: Amount) -> str:
+    """The amount with two digits, or with as many as a small one needs."""
+    text = f"{amount:.6f}".rstrip("0")
+    return f"${text}" if len(text.partition(".")[2]) >= 2 else f"${amount:.2f}"
 
 
 def _extensions(record: RunRecord) -> JsonObject:

@@ -1,6 +1,7 @@
 """Infers a run's message input from its request or from the log, if its row has none."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from app.domain.ids import MessageId, RunId
 from app.domain.json_values import JsonObject
@@ -13,15 +14,11 @@ def inferred_input(
 ) -> MessageInput | None:
     """The range of the log that the run was started with.
 
-    If the request names its messages or their number, the input is those messages, or as many of the newest
-    ones before the run's own. Otherwise it is the whole log before the run's own messages.
-    It is None while no message of it is in the log, as in a run that is cancelled before it has read one.
+    If the request names its messages, they are the input. If it has their number, the input is as many of the
+    newest messages before the run's own. Otherwise it is the whole log before the run's own messages. It is
+    None while the log has no message of it, as in a run that is cancelled before it reads one.
     """
-    before = list(log)
-    for index, entry in enumerate(log):
-        if entry.message.run_id == run_id:
-            before = before[:index]
-            break
+    before = list(takewhile(lambda entry: entry.message.run_id != run_id, log))
     ids = tuple(MessageId(each) for each in request.get("input_message_ids", ()))
     count = max(request.get("input_message_count", 0), len(ids))
     named = [entry for entry in before if entry.message.id in ids]

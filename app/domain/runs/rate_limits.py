@@ -18,12 +18,12 @@ RATE_LIMIT_WAITS = "__runtime.rate_limit"
 PARTIAL_ANSWER = "__runtime.partial_answer"
 """Key of the interrupted answer in a run's state. SQL in `app/storage` names it, too."""
 
-JITTER_SHARE = 0.1
+JITTER_FRACTION = 0.1
 MIN_JITTER_SECONDS = 1.0
 MAX_JITTER_SECONDS = 30.0
 
 
-class AskedBy(StrEnum):
+class PauseOrigin(StrEnum):
     """Who asks for the pause."""
 
     PROVIDER = "provider"
@@ -46,19 +46,19 @@ class TimedPause:
     """A requested pause. `source` is the model, under its agent's or its provider's name, or the plugin."""
 
     seconds: float
-    asked_by: AskedBy
+    origin: PauseOrigin
     source: str
     detail: str
 
     @property
     def sentence(self) -> str:
         """The pause in words, for people."""
-        match self.asked_by:
-            case AskedBy.PROVIDER:
+        match self.origin:
+            case PauseOrigin.PROVIDER:
                 return f"The provider of model {self.source} asks for a pause: {self.detail}"
-            case AskedBy.BREAKER:
+            case PauseOrigin.BREAKER:
                 return f"The circuit breaker of model {self.source} is open: {self.detail}"
-            case AskedBy.PLUGIN:
+            case PauseOrigin.PLUGIN:
                 return f"The plugin {self.source} asks for a pause: {self.detail}"
 
 
@@ -84,7 +84,7 @@ class ResumeAt:
 
 @dataclass(frozen=True, slots=True)
 class WaitExceeded:
-    """The run would wait longer than it may; `detail` says so in words."""
+    """The run would wait longer than it may. `detail` is the reason in words."""
 
     detail: str
 
@@ -110,7 +110,7 @@ def plan_wait(
     new_waits = RateLimitWaits(
         count=waits.count + 1,
         seconds=round(waits.seconds + seconds, 3),
-        breaker_waits=waits.breaker_waits + (pause.asked_by is AskedBy.BREAKER),
+        breaker_waits=waits.breaker_waits + (pause.origin is PauseOrigin.BREAKER),
         newest=pause.sentence,
     )
     return ResumeAt(at + timedelta(seconds=seconds), new_waits)
@@ -118,7 +118,7 @@ def plan_wait(
 
 def jitter(seconds: float, chance: float) -> float:
     """Seconds added to a pause, so that not all runs resume at the same time."""
-    return chance * min(MAX_JITTER_SECONDS, max(MIN_JITTER_SECONDS, JITTER_SHARE * seconds))
+    return chance * min(MAX_JITTER_SECONDS, max(MIN_JITTER_SECONDS, JITTER_FRACTION * seconds))
 
 
 def waits_to_json(waits: RateLimitWaits) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def waits_of(run_state: JsonObject | None) -> RateLimitWaits:
 
 @dataclass(frozen=True, slots=True)
 class PartialAnswer:
-    """The text of an answer so far, why it broke off, and the names of its calls that were dropped."""
+    """The text of an interrupted answer, why it was interrupted, and the names of its dropped calls."""
 
     text: str
     cause: str

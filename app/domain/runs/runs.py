@@ -87,7 +87,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Being executed, by `owner`; without one it is on its way to the next worker."""
+    """Being executed by `owner`. Without an owner, a delivery is queued for the next worker."""
 
     owner: WorkerId | None
 
@@ -107,6 +107,8 @@ class Done:
     termination: Termination
     finished_at: datetime
     final_output: str | None = None
+    structured_output: JsonObject | None = None
+    """The final answer as data, if the run had to give one."""
 
 
 RunState: TypeAlias = Created | Running | Waiting | Done
@@ -167,10 +169,17 @@ class NewRun:
     traceparent: str | None = None
     input: MessageInput | None = None
     """The range of the log that the run is about, if the start has no messages."""
+    thread_key: str | None = None
+    """The thread's key; at first, the one by which the start named the thread."""
 
 
 TRANSPORT_REQUEST_ID = "transport_request_id"
 """Key of the client's request id in a run's request."""
+
+
+CONTEXT = "context"
+"""Key of the start's `context` in a run's request. Tools read it; no response shows it."""
+MAX_CONTEXT_BYTES = 16_384
 
 
 def transport_in_request(request_id: str | None) -> JsonObject:
@@ -237,6 +246,8 @@ class RunRecord:
     """The run that replaces this one: at its end, this run's messages are taken out of the conversation."""
     pause: PauseRequest | None = None
     """The pause request, until a resume removes it."""
+    thread_key: str | None = None
+    """The thread's key, if it had one when the run was created."""
 
     @property
     def status(self) -> RunStatus:
@@ -247,6 +258,17 @@ class RunRecord:
         """The client's id of the HTTP request that started the run."""
         found: str | None = self.request.get(TRANSPORT_REQUEST_ID)
         return found
+
+    @property
+    def context(self) -> JsonObject:
+        """The data for the run's tools, which a server sent with the start."""
+        found: JsonObject = self.request.get(CONTEXT, {})
+        return found
+
+    @property
+    def shown_request(self) -> JsonObject:
+        """The request without the parts that no response shows."""
+        return {key: value for key, value in self.request.items() if key != CONTEXT}
 
     @property
     def is_done(self) -> bool:
@@ -270,9 +292,13 @@ class RunFilter:
     parent_run_id: RunId | None = None
     root_run_id: RunId | None = None
     agent_id: AgentId | None = None
+    ids: tuple[RunId, ...] | None = None
     status: RunStatus | None = None
+    statuses: tuple[RunStatus, ...] = ()
+    """One of these, if any are given."""
+    waiting_reason: WaitingReason | None = None
+    paused: bool | None = None
+    """Whether the run has a pause request and isn't done."""
     outcome: Outcome | None = None
     termination_code: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
     metadata: JsonObject | None = None

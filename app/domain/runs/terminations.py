@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
+from app.domain.json_values import without_none
+
 
 @dataclass(frozen=True, slots=True)
 class NaturalEnd:
@@ -56,9 +58,9 @@ def termination_to_json(termination: Termination) -> dict[str, Any]:
         case BehaviorRequested():
             return {"type": "behavior_requested"}
         case Stopped(code, detail):
-            return _without_none({"type": "stopped", "code": code, "detail": detail})
+            return without_none({"type": "stopped", "code": code, "detail": detail})
         case Cancelled(reason):
-            return _without_none({"type": "cancelled", "detail": reason})
+            return without_none({"type": "cancelled", "detail": reason})
         case Blocked(reason):
             return {"type": "blocked", "detail": reason}
         case Failed(code, detail):
@@ -136,7 +138,6 @@ TYPES_OF: Mapping[Outcome, tuple[str, ...]] = {
     Outcome.BLOCKED: ("blocked",),
 }
 """The termination types of each outcome."""
-
-
-def _without_none(body: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if value is not None}
+OUTCOME_OF_TYPE: Mapping[str, Outcome] = {
+    type: outcome for outcome, types in TYPES_OF.items() for type in types
+}

@@ -28,5 +28,7 @@ class Input:
     created_at: datetime
     consumed_seq: int | None
     """Its position in the thread's log; None while it is pending."""
-    run_order: int = 0
+    retracted_by: str | None
+    """The subject that retracted it. None also for a retracted one: its run ended without reading it."""
+    run_order: int
     """`events_from` of its run while it is pending: the runs of a thread read in this order."""

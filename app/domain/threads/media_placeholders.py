@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from app.domain.json_values import compact
+from app.domain.json_values import compact_sorted
 from app.domain.threads.messages import (
     Base64Source,
     Block,
+    FileSource,
     Media,
     MediaType,
     Message,
@@ -39,7 +40,7 @@ def placeholder(block: Block) -> str:
         case Media():
             return f"[{_media(block)} that can't be shown to you]"
         case ToolUse(_, name, input_):
-            return f"[a call of the tool {name!r} with {compact(input_)}]"
+            return f"[a call of the tool {name!r} with {compact_sorted(input_)}]"
         case ToolOutcome(_, content):
             return f"[the result of a tool call: {text_with_placeholders(content)}]"
         case UnknownBlock(raw):
@@ -87,5 +88,7 @@ def _media(media: Media) -> str:
             return f"{kind}{title} of type {media_type[:_MAX_NAME_CHARACTERS]}"
         case UrlSource(url):
             return f"{kind}{title} at {url[:_MAX_NAME_CHARACTERS]}"
+        case FileSource(file_id):
+            return f"{kind}{title} in the file {file_id}"
         case _:
             assert_never(media.source)

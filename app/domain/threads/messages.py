@@ -6,8 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, assert_never
 
-from app.domain.ids import CallId, MessageId, RunId
+from app.domain.ids import CallId, FileId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
+from app.domain.threads.provider_data import ProviderData
 
 
 class Role(StrEnum):
@@ -46,9 +47,6 @@ class MessageRange:
     def hull(self, seq: int) -> "MessageRange":
         return MessageRange(min(self.from_seq, seq), max(self.to_seq, seq))
 
-    def __len__(self) -> int:
-        return self.to_seq - self.from_seq + 1
-
 
 @dataclass(frozen=True, slots=True)
 class Base64Source:
@@ -61,7 +59,14 @@ class UrlSource:
     url: str
 
 
-Source: TypeAlias = Base64Source | UrlSource
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file of the tenant. The runtime loads it just before a request to a model."""
+
+    file_id: FileId
+
+
+Source: TypeAlias = Base64Source | UrlSource | FileSource
 MediaType: TypeAlias = Literal["image", "audio", "video", "document"]
 
 
@@ -128,8 +133,9 @@ class ToolCall:
 class Message:
     """One entry of the log. `run_id` and `step_index` name the run and step that wrote it, if one did.
 
-    `ran_with` are the arguments that a person edited, on the call's result; the call keeps the model's own
-    arguments. `cut_short` marks an assistant message that was incomplete when its run ended.
+    `edited_arguments` are the arguments that a person edited, on the call's result; the call keeps the model's own
+    arguments. `result` has a call's status as it is stored, its `data` and `metadata`; its text is the content.
+    `cut_short` marks an assistant message that was incomplete when its run ended.
     """
 
     id: MessageId
@@ -140,8 +146,11 @@ class Message:
     visibility: Visibility = Visibility.ALL
     run_id: RunId | None = None
     step_index: int | None = None
-    ran_with: JsonObject | None = None
+    edited_arguments: JsonObject | None = None
+    result: JsonObject | None = None
     cut_short: TruncationReason | None = None
+    provider_data: ProviderData | None = None
+    """On an answer: what its provider wants back. Events and lists leave it out."""
 
     @property
     def text(self) -> str:
@@ -165,6 +174,18 @@ class LoggedMessage:
     created_at: datetime | None = None
     rolled_back_by: RunId | None = None
     """The run that replaced this message's run by a rollback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """The filter of a message list. Both seqs are included."""
+
+    from_seq: int | None = None
+    to_seq: int | None = None
+    run_id: RunId | None = None
+    """Only messages that this run has written."""
+    visibility: Visibility | None = None
+    with_rolled_back: bool = False
 
 
 def text_of(content: Sequence[Block]) -> str:
@@ -232,6 +253,8 @@ def _source_to_json(source: Source) -> dict[str, Any]:
             return {"type": "base64", "media_type": media_type, "data": data}
         case UrlSource(url):
             return {"type": "url", "url": url}
+        case FileSource(file_id):
+            return {"type": "file", "file_id": file_id}
         case _:
             assert_never(source)
 
@@ -242,8 +265,13 @@ def _source_from_json(raw: dict[str, Any]) -> Source | None:
             return Base64Source(media_type, data)
         case {"type": "url", "url": str(url)}:
             return UrlSource(url)
+        case {"type": "file", "file_id": str(file_id)}:
+            return FileSource(FileId(file_id))
         case _:
             return None
+
+
+_SUSPENDED = "suspended"
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
@@ -261,16 +289,28 @@ def message_to_json(message: Message) -> dict[str, Any]:
         body["visibility"] = message.visibility.value
     if message.run_id is not None:
         body["metadata"] = {"run_id": message.run_id, "step_index": message.step_index}
-    if message.ran_with is not None:
-        body["ran_with"] = message.ran_with
+    if message.edited_arguments is not None:
+        body["edited_arguments"] = message.edited_arguments
+    if message.result is not None:
+        body["result"] = call_result_to_json(message.text, message.result)
     if message.cut_short is not None:
         body["cut_short"] = message.cut_short.value
     return body
 
 
+def call_result_to_json(text: str, stored: JsonObject) -> dict[str, Any]:
+    """A call's result as events and the log show it: `waiting`, or `done` with its outcome."""
+    rest = {name: value for name, value in stored.items() if name != "status"}
+    status = stored["status"]
+    if status == _SUSPENDED:
+        return {"text": text, "status": "waiting", **rest}
+    return {"text": text, "status": "done", "outcome": status, **rest}
+
+
+def logged_message_to_json(entry: LoggedMessage) -> dict[str, Any]:
+    """The wire format of a message with its position, as events show it."""
+    return {"seq": entry.seq, **message_to_json(entry.message)}
+
+
 def call_to_json(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def call_from_json(raw: dict[str, Any]) -> ToolCall:
-    return ToolCall(CallId(raw["id"]), raw["name"], raw["arguments"])
+    return {"tool_call_id": call.id, "name": call.name, "arguments": call.arguments}

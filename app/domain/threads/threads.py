@@ -1,10 +1,12 @@
 """Threads: conversations, one run at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from app.domain.ids import RunId, ThreadId
 from app.domain.json_values import JsonObject
+from app.domain.threads.messages import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +14,8 @@ class Thread:
     """A conversation. `open_run_id` is the run that occupies it."""
 
     id: ThreadId
+    key: str | None
+    """The client's own name of the thread. Its id follows from it. None: it was created by its id."""
     title: str | None
     resource_id: str | None
     parent_thread_id: ThreadId | None
@@ -24,6 +28,48 @@ class Thread:
     updated_at: datetime
 
     @property
+    def message_count(self) -> int:
+        return self.next_message_seq - 1
+
+    @property
     def is_occupied(self) -> bool:
         """Whether a new run is queued."""
         return self.open_run_id is not None or self.queue_length > 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessage:
+    """The newest message of a thread, shortened."""
+
+    role: Role
+    text: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListedThread:
+    """A thread, when its last run started if the list is sorted by it, and its last message if that was asked for."""
+
+    thread: Thread
+    last_run_at: datetime | None = None
+    last_message: LastMessage | None = None
+
+
+class ThreadSort(StrEnum):
+    """What a list of threads is sorted by."""
+
+    CREATED = "created_at"
+    LAST_RUN = "last_run_at"
+    """When the last run of the thread was created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFilter:
+    """The filter of a thread list."""
+
+    key: str | None = None
+    title: str | None = None
+    """The beginnings of words of the title."""
+    resource_id: str | None = None
+    parent_thread_id: ThreadId | None = None
+    metadata: JsonObject = field(default_factory=dict)

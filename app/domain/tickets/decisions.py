@@ -45,7 +45,7 @@ class DecisionAnswer:
         return self.action in (Action.APPROVE, Action.EDIT, Action.RESPOND)
 
     def agrees_with(self, other: "DecisionAnswer") -> bool:
-        """Whether both say the same, apart from their reasons."""
+        """Whether both have the same content, apart from their reasons."""
         return (self.action, self.payload) == (other.action, other.payload)
 
 
@@ -62,7 +62,7 @@ class Decision:
 def decision_to_json(decision: Decision) -> dict[str, Any]:
     """The earlier decision, as the refusal of a later one shows it."""
     return {
-        "decision_id": decision.decision_id,
+        "id": decision.decision_id,
         "action": decision.answer.action.value,
         "decided_by": decision.subject,
         "decided_at": decision.at,
@@ -88,6 +88,9 @@ def decision_id_of_message(message_id: MessageId) -> str:
     """The id of a decision that a message makes; the message itself enters the log."""
     return f"message:{message_id}"
 
+
+BETWEEN_MESSAGES = "\n\n"
+"""Between the texts of several messages that answer one ticket."""
 
 EXPIRED = "Expired: no decision came in time"
 """What the model reads if a ticket expires. That isn't a denial: it may call the tool again."""

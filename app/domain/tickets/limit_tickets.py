@@ -18,15 +18,9 @@ from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.runs.limits import Amount, Limit, RunLimits, Used, limit_sentence
 from app.domain.runs.runs import RunRecord
 from app.domain.tickets.decisions import Action
+from app.domain.tickets.opening import allowed_actions, arguments_digest, free_name
 from app.domain.tickets.terms import TicketTerms
-from app.domain.tickets.tickets import (
-    Ticket,
-    TicketKind,
-    TicketStatus,
-    allowed_actions,
-    arguments_digest,
-    free_name,
-)
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import ResumeMode
 
 LIMIT_TOOL_NAME = "run:limit"
@@ -44,7 +38,7 @@ def limit_ticket(
     id: TicketKey,
     agent_id: AgentId,
     step_index: int,
-    taken: Collection[str],
+    used_names: Collection[str],
     terms: TicketTerms,
     at: datetime,
 ) -> Ticket:
@@ -53,8 +47,8 @@ def limit_ticket(
     arguments = {
         "limit": limit.value,
         "allowed": allowed,
-        "used": _shown(used_amount),
-        RAISE_BY: proposed_raise(limits.asked.get(limit, 1), allowed, used_amount),
+        "used": _shown(limit, used_amount),
+        RAISE_BY: proposed_raise(limits.requested.get(limit, 1), allowed, used_amount),
     }
     mode = ResumeMode.PASS_DECISION_TO_TOOL
     return Ticket(
@@ -62,7 +56,7 @@ def limit_ticket(
         run_id=record.id,
         thread_id=record.thread_id,
         agent_id=agent_id,
-        name=free_name(f"limit_{limit.value}", taken),
+        name=free_name(f"limit_{limit.value}", used_names),
         kind=TicketKind.LIMIT,
         call_id=None,
         step_index=step_index,
@@ -77,7 +71,7 @@ def limit_ticket(
         status=TicketStatus.OPEN,
         created_at=at,
         updated_at=at,
-        evidence={name.value: _shown(used.of(name)) for name in Limit},
+        evidence={name.value: _shown(name, used.of(name)) for name in Limit},
         terms=terms,
     )
 
@@ -116,13 +110,15 @@ def _amount(given: Json) -> Amount:
 
 
 def proposed_raise(own_size: Amount, allowed: Amount, used: Amount) -> Amount:
-    """The smallest multiple of the limit's own size that leaves room for more."""
-    return own_size * max(1, floor((used - allowed) / own_size) + 1)
+    """The smallest multiple of the limit's own size that leaves room for more. A limit of 0 has the size 1."""
+    size = own_size or 1
+    proposed = size * max(1, floor((used - allowed) / size) + 1)
+    return round(proposed, 6) if isinstance(proposed, float) else proposed
 
 
 def _schema(limit: Limit) -> JsonObject:
     amount: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_AMOUNT}
-    if limit is Limit.WALL_SECONDS:
+    if limit in (Limit.WALL_SECONDS, Limit.COST_USD):
         amount = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_AMOUNT}
     return {
         "type": "object",
@@ -132,5 +128,7 @@ def _schema(limit: Limit) -> JsonObject:
     }
 
 
-def _shown(amount: Amount) -> Amount:
-    return round(amount, 3) if isinstance(amount, float) else amount
+def _shown(limit: Limit, amount: Amount) -> Amount:
+    if not isinstance(amount, float):
+        return amount
+    return round(amount, 6 if limit is Limit.COST_USD else 3)

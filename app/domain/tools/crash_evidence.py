@@ -1,11 +1,11 @@
 """Evidence about a call that was running when its worker was lost."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from app.domain.ids import WorkerId
-from app.domain.json_values import JsonObject
+from app.domain.json_values import JsonObject, without_none
 from app.domain.timestamps import format_timestamp
 
 MAX_STREAMED_CHARACTERS = 4000
@@ -33,17 +33,10 @@ class CrashEvidence:
 
 def evidence_to_json(evidence: CrashEvidence) -> dict[str, Any]:
     """The evidence for a ticket, without unknown fields."""
-    body: dict[str, Any] = {}
-    if evidence.worker is not None:
-        last = evidence.worker.heartbeat_at
-        body["worker"] = {
-            "id": evidence.worker.id,
-            "host": evidence.worker.host,
-            "pid": evidence.worker.pid,
-            "heartbeat_at": None if last is None else format_timestamp(last),
-        }
-    if evidence.streamed:
-        body["streamed"] = evidence.streamed
-    if evidence.progress is not None:
-        body["progress"] = dict(evidence.progress)
-    return body
+    worker = None if evidence.worker is None else asdict(evidence.worker)
+    if worker is not None and worker["heartbeat_at"] is not None:
+        worker["heartbeat_at"] = format_timestamp(worker["heartbeat_at"])
+    progress = None if evidence.progress is None else dict(evidence.progress)
+    return without_none(
+        {"worker": worker, "streamed": evidence.streamed or None, "progress": progress}
+    )

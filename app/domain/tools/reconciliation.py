@@ -28,5 +28,5 @@ class DontKnow:
 Reconciled: TypeAlias = Happened | DidNotHappen | DontKnow
 """What a tool's reconciler returns."""
 
-Found: TypeAlias = ToolResult | DidNotHappen | DontKnow
+ReconciledResult: TypeAlias = ToolResult | DidNotHappen | DontKnow
 """The same for the loop, with `Happened` as a tool result."""

@@ -8,7 +8,7 @@ from typing import Any
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject, as_object, compact
 from app.domain.signals import EventWait, event_wait_from_json
-from app.domain.threads.messages import Message, Role, Text, ToolCall
+from app.domain.threads.messages import Message, Role, Text, ToolCall, call_result_to_json
 
 INTERRUPTED = "[Tool execution was interrupted]"
 
@@ -72,6 +72,10 @@ class ToolDescriptor:
     response_schema: JsonObject | None = None
     is_frontend: bool = False
     """The client executes its calls; here they only wait for the result."""
+    digest: str | None = None
+    """A digest of a description that may change without a new agent version. Approvals are bound to it."""
+    source: str | None = None
+    """The MCP server of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class SuspensionRequest:
     suspension_id: str | None = None
     event: EventWait | None = None
     """The awaited event, if the call waits for a signal and not for a person."""
+    carry: JsonObject | None = None
+    """What the tool needs to continue the call after the decision. No client sees it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,42 +142,32 @@ class ToolResult:
             return self.message
         return self.data if isinstance(self.data, str) else compact(self.data)
 
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "tool_name": self.tool_name,
-            "status": self.status.value,
-            "data": self.data,
-            "message": self.message,
-        }
+    def to_json(self, status: CallStatus) -> dict[str, Any]:
+        """The result as events and the log show it: the text that the model reads, and what else there is."""
+        return call_result_to_json(self.text, self._stored(status))
+
+    def _stored(self, status: CallStatus) -> dict[str, Json]:
+        body: dict[str, Json] = {"status": status.value}
+        if self.data is not None and self.data != self.text:
+            body["data"] = self.data
         if self.metadata:
             body["metadata"] = dict(self.metadata)
         return body
 
-    def resumed_payload(self) -> Json:
-        """The `result` of `tool_call_resumed`, with the metadata if there is any."""
-        match self.status:
-            case ResultStatus.SUCCESS:
-                return {"data": self.data, **self._shown_metadata} if self.metadata else self.data
-            case ResultStatus.ERROR if self.message is not None:
-                return {"error": self.message, **self._shown_metadata}
-            case ResultStatus.ERROR:
-                return {"data": self.data, **self._shown_metadata} if self.metadata else self.data
-            case ResultStatus.PENDING:
-                return None
-
-    @property
-    def _shown_metadata(self) -> dict[str, Json]:
-        return {"metadata": dict(self.metadata)} if self.metadata else {}
-
     def as_message(
-        self, message_id: MessageId, call_id: CallId, ran_with: JsonObject | None = None
+        self,
+        message_id: MessageId,
+        call_id: CallId,
+        status: CallStatus,
+        edited_arguments: JsonObject | None = None,
     ) -> Message:
         return Message(
             id=message_id,
             role=Role.TOOL,
             content=(Text(self.text),),
             tool_call_id=call_id,
-            ran_with=ran_with,
+            edited_arguments=edited_arguments,
+            result=self._stored(status),
         )
 
 
@@ -199,7 +195,7 @@ class UnreportedOutcome:
 class CallState:
     """One call of an open step, stored until the step is complete.
 
-    `run_with` are the arguments as a person edited them; without an edit the model's arguments count.
+    `edited_arguments` are the arguments as a person edited them; without an edit the model's arguments count.
     """
 
     call: ToolCall
@@ -208,12 +204,12 @@ class CallState:
     status: CallStatus
     effect: Effect
     idempotency_key: str
-    run_with: JsonObject | None = None
+    edited_arguments: JsonObject | None = None
     unreported_outcome: UnreportedOutcome | None = None
 
     @property
     def effective_arguments(self) -> Json:
-        return self.call.arguments if self.run_with is None else self.run_with
+        return self.call.arguments if self.edited_arguments is None else self.edited_arguments
 
     @property
     def unreported_result(self) -> ToolResult | None:
@@ -226,8 +222,8 @@ class CallState:
         return self.status.is_final and self.unreported_result is None
 
 
-def outcome_to_json(kept: UnreportedOutcome) -> dict[str, Any]:
-    result = kept.result
+def outcome_to_json(outcome: UnreportedOutcome) -> dict[str, Any]:
+    result = outcome.result
     return {
         "result": None
         if result is None
@@ -236,9 +232,11 @@ def outcome_to_json(kept: UnreportedOutcome) -> dict[str, Any]:
             "data": result.data,
             "message": result.message,
             "metadata": result.metadata,
-            "suspension": None if result.suspension is None else asdict(result.suspension),
+            "suspension": None
+            if result.suspension is None
+            else _suspension_to_json(result.suspension),
         },
-        "changes": [list(change) for change in kept.changes],
+        "changes": [list(change) for change in outcome.changes],
     }
 
 
@@ -260,6 +258,14 @@ def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
         None if suspension is None else _suspension_from_json(suspension),
         raw["metadata"],
     )
+
+
+def _suspension_to_json(suspension: SuspensionRequest) -> dict[str, Any]:
+    """Without `carry` if there is none: releases before it can't read that key."""
+    body = asdict(suspension)
+    if suspension.carry is None:
+        del body["carry"]
+    return body
 
 
 def _suspension_from_json(raw: Mapping[str, Any]) -> SuspensionRequest:

@@ -24,6 +24,8 @@ from app.storage.events.event_log import EventEntry, heads_of
 from app.storage.postgres.database import Database
 
 RETRY_INTERVAL_SECONDS = 0.5
+HINT_INTERVAL_SECONDS = 0.005
+"""The least time between two messages with hints. Hints that come meanwhile are sent together."""
 _MAX_WAITING_HINTS = 1_000
 
 log = structlog.get_logger(__name__)
@@ -93,6 +95,7 @@ class Relay:
         self._since = clock.now()
         self._queued: list[EventBatch] = []
         self._wake = asyncio.Event()
+        self._has_others = True
         self.connected = asyncio.Event()
         """Set while hints of other processes arrive."""
 
@@ -103,14 +106,27 @@ class Relay:
         )
 
     def announce(self, batch: EventBatch) -> None:
-        """Queue a hint without waiting. If too many are queued it is dropped: followers read the log."""
-        if len(self._queued) < _MAX_WAITING_HINTS:
+        """Queue a hint without waiting. If too many are queued it is dropped: followers read the log.
+
+        No hint is sent while this process is the only one.
+        """
+        if self._has_others and len(self._queued) < _MAX_WAITING_HINTS:
             self._queued.append(batch)
             self._wake.set()
 
+    def set_has_others(self, has_others: bool) -> None:
+        """Whether other processes live. A process that has just begun is known a heartbeat later; what it
+        missed before, its followers find with the next hint or in the log."""
+        self._has_others = has_others
+
     async def run(self) -> None:
+        now = asyncio.get_running_loop().time
+        sent_at = -HINT_INTERVAL_SECONDS
         while True:
             await self._wake.wait()
+            if (early := sent_at + HINT_INTERVAL_SECONDS - now()) > 0:
+                await sleep(early)
+            sent_at = now()
             self._wake.clear()
             waiting, self._queued = self._queued, []
             hints = [Hint(batch.thread_id, self._payload(batch)) for batch in waiting]
@@ -121,14 +137,14 @@ class Relay:
         try:
             await self._transport.send(topic, hints)
         except TransportUnavailable as error:
-            telemetry.hints_lost.labels(wire=self._transport.name).inc(len(hints))
+            telemetry.hints_lost.labels(transport=self._transport.name).inc(len(hints))
             log.debug("hints_lost", count=len(hints), error=str(error))
 
     async def listen(self, others: Mapping[Topic, Handler]) -> None:
         """Receive hints of all topics, reconnect after a loss, and log each change."""
         handlers = {Topic.EVENTS: self.receive_events, **others}
         is_disconnected = False
-        gauge = telemetry.relay_connected.labels(wire=self._transport.name)
+        gauge = telemetry.relay_connected.labels(transport=self._transport.name)
 
         def begin() -> None:
             nonlocal is_disconnected
@@ -176,7 +192,7 @@ class Relay:
         """Read the heads of followed threads, to find events whose hint was lost."""
         followed = self._hub.followed()
         for start in range(0, len(followed), 1000):
-            async with self._database.reading() as connection:
+            async with self._database.reading_by_key() as connection:
                 heads = await heads_of(connection, followed[start : start + 1000])
             self._hub.hint_missed(heads)
 

@@ -6,9 +6,10 @@ Without this, uvicorn answers 500, which clients don't retry. The request may ha
 import asyncio
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.errors import problem
+from app.http.request_log import record_of
 
 
 class AbandonedRequests:
@@ -19,17 +20,11 @@ class AbandonedRequests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_answered = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal is_answered
-            is_answered = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, send_and_note)
+            await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not is_answered:
+            record = record_of(scope)
+            if record is not None and record.status is None:
                 refused = problem(
                     Request(scope),
                     503,

@@ -11,6 +11,8 @@ from app.http.limits.json_bounds import problem_of_json
 MAX_PATH_LENGTH = 2_000
 MAX_QUERY_LENGTH = 8_000
 """Both count bytes as sent, with escapes."""
+UPLOADS = "/v1/files"
+"""The route whose body is a file, which has a limit of its own."""
 
 
 class BoundedBody:
@@ -19,9 +21,10 @@ class BoundedBody:
     A compressed body is refused, because its size isn't known before it is decompressed.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_file_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._max_file_bytes = max_file_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,9 +34,11 @@ class BoundedBody:
         if (too_long := _target_too_long(request)) is not None:
             await too_long(scope, receive, send)
             return
+        is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
+        max_bytes = self._max_file_bytes if is_upload else self._max_bytes
         declared = request.headers.get("content-length", "0")
-        if not _is_at_most(declared, self._max_bytes):
-            await refusal(request, _too_large(self._max_bytes))(scope, receive, send)
+        if not _is_at_most(declared, max_bytes):
+            await refusal(request, _too_large(max_bytes))(scope, receive, send)
             return
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.strip().lower() != "identity" and (
@@ -43,7 +48,7 @@ class BoundedBody:
             response = problem(request, 415, "unsupported_media_type", sentence)
             await response(scope, receive, send)
             return
-        body = _Body(request, receive, self._max_bytes)
+        body = _Body(request, receive, max_bytes, is_json=not is_upload)
 
         async def send_unless_refused(message: Message) -> None:
             if body.refused is None:
@@ -59,13 +64,15 @@ class BoundedBody:
 
 
 class _Body:
-    """Passes the body of a request to the application, and checks it on the way."""
+    """Checks the body of a request while it passes it to the application."""
 
-    def __init__(self, request: Request, receive: Receive, max_bytes: int) -> None:
+    def __init__(
+        self, request: Request, receive: Receive, max_bytes: int, *, is_json: bool
+    ) -> None:
         self.refused: Refusal | None = None
         self._receive = receive
         self._max_bytes = max_bytes
-        self._is_json = "json" in request.headers.get("content-type", "").lower()
+        self._is_json = is_json and "json" in request.headers.get("content-type", "").lower()
         self._received = 0
         self._pieces: list[bytes] = []
 

@@ -1,7 +1,7 @@
 """Limits of connections: how long a request may take to arrive, and a response to be read.
 
-uvicorn has no such limits: a request may take for ever to arrive, its headers may be endless, and a response
-that the client doesn't read is kept until it disconnects. `body_size` limits bodies.
+uvicorn has no such limits. A request, or its headers, may never end. An unread response stays in memory
+until the client disconnects. `body_size` limits bodies.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.clock import new_id
 from app.domain.json_values import compact
+from app.http.errors import TITLES, problem_document
 
 MAX_HEAD_BYTES = 65_536
 _MAX_DISCARDED_BYTES = 8
@@ -160,23 +161,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._abort(detail)
             return
         trace_id = new_id()
-        log.info("request_refused", status=status, code=code, trace_id=trace_id)
-        body = compact(
-            {
-                "type": f"https://holdfast.invalid/problems/{code}",
-                "title": _REASONS[status],
-                "status": status,
-                "detail": detail,
-                "instance": "",
-                "code": code,
-                "trace_id": trace_id,
-                "retryable": status == 408,
-                "error": detail,
-            }
-        ).encode()
+        log.info("malformed_request_refused", status=status, code=code, request_id=trace_id)
+        body = compact(problem_document(status, code, detail, "", trace_id)).encode()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
-            b"Connection: close\r\n\r\n%b" % (status, _REASONS[status].encode(), len(body), body)
+            b"Connection: close\r\n\r\n%b" % (status, TITLES[status].encode(), len(body), body)
         )
         self._linger()
 
@@ -227,13 +216,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._watch_reading(now_left)
 
         self._reading_timer = self.loop.call_later(self.timeout_seconds, check)
-
-
-_REASONS = {
-    400: "Bad request",
-    408: "Request timeout",
-    431: "Request header fields too large",
-}
 
 
 def bounded_protocol(timeout_seconds: float, max_body_bytes: int) -> type[BoundedProtocol]:

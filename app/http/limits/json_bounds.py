@@ -1,7 +1,7 @@
-"""Limits of the contents of a JSON body, checked on its bytes before anything parses it.
+"""Limits of the contents of a JSON body, checked on its bytes before it is parsed.
 
-Each value costs microseconds to parse, validate and store, and a body of two megabytes could have a million.
-The check uses operations on whole byte strings, so that it costs far less than what it prevents.
+Each value takes microseconds to parse, validate and store, and a body of two megabytes could have a million.
+The check uses operations on whole byte strings, so it costs much less than parsing.
 """
 
 from app.domain.errors import Invalid, Refusal, TooLarge, Unreadable

@@ -24,7 +24,7 @@ class LongPolls:
                 raise
             return False
 
-    def give_up(self) -> None:
+    def end_all(self) -> None:
         """End all waits, and those begun from now on. Clients get the current state and poll again."""
         self._timeout_seconds = 0
         for timeout in self._open:

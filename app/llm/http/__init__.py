@@ -1,1 +1,1 @@
-"""The HTTP client of our own adapter: fewer wake-ups per streamed chunk than the default one."""
+"""The HTTP client of our own adapter. It wakes the event loop less often per streamed chunk than the default."""

@@ -1,7 +1,8 @@
-"""Connections to model servers, straight on the event loop.
+"""Connections to model servers, directly on the event loop.
 
-The HTTP stack's own are built on anyio: several scopes and checkpoints around every read and write, and a
-system call per idle connection whenever one is looked for. A short answer costs a third less without.
+The HTTP stack's own backend uses anyio, which adds scopes and checkpoints around each read and write. It also
+makes a system call for each idle connection when it searches for one. A short answer takes a third less time
+without it.
 """
 
 import asyncio
@@ -12,17 +13,23 @@ from typing import Any, TypeAlias, cast
 
 import httpcore2
 
-from app.llm.http.chunk_coalescing import JoinedChunks
+from app.llm.http.chunk_coalescing import ChunkCoalescer
+from app.llm.http.read_pacing import UNPACED_SECONDS, ReadPacing
 
 ADDRESS_TIMEOUT_SECONDS = 1.0
-"""Seconds after which a host's next address is tried."""
+"""Seconds after which the host's next address is tried."""
+PACED_BYTES = 16 * 1024
+"""An answer of which more has arrived is read at once."""
 READ_AHEAD = 1024 * 1024
-"""Bytes that may wait for a reader before the server has to."""
+"""Maximum bytes that wait for the reader before reading from the socket is paused."""
 
 _Address: TypeAlias = tuple[socket.AddressFamily, str]
 
 
 class DirectBackend(httpcore2.AsyncNetworkBackend):
+    def __init__(self) -> None:
+        self._pacing = ReadPacing()
+
     async def connect_tcp(
         self,
         host: str,
@@ -33,27 +40,28 @@ class DirectBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                return await _connected(host, port, local_address, socket_options or ())
+                return await _connect(host, port, local_address, socket_options or (), self._pacing)
         except TimeoutError:
             raise httpcore2.ConnectTimeout("no connection in time") from None
         except OSError as error:
             raise httpcore2.ConnectError(str(error)) from error
 
 
-async def _connected(
+async def _connect(
     host: str,
     port: int,
     local_address: str | None,
     options: Iterable[httpcore2.SOCKET_OPTION],
+    pacing: ReadPacing,
 ) -> "Connection":
-    """To the first address of the host that answers soon, or else to the last that may answer late."""
+    """Connect to the address of the host that answers first. The last address may take longer."""
     loop = asyncio.get_running_loop()
     local = None if local_address is None else (local_address, 0)
 
     async def connected(address: _Address) -> Connection:
         family, ip = address
         _, connection = await loop.create_connection(
-            Connection, ip, port, family=family, local_addr=local
+            lambda: Connection(pacing), ip, port, family=family, local_addr=local
         )
         connection.set_options(options)
         return connection
@@ -78,11 +86,13 @@ async def _connected(
 
 
 class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
-    """One connection. Its end is told by the loop, so that asking for it costs nothing."""
+    """One connection. The event loop reports its end, so checking for it needs no system call."""
 
-    def __init__(self) -> None:
+    def __init__(self, pacing: ReadPacing | None = None) -> None:
+        self._pacing = pacing or ReadPacing()
+        self._asked_at = self._read_at = 0.0
         self._transport: asyncio.Transport | None = None
-        self._chunks = JoinedChunks()
+        self._chunks = ChunkCoalescer()
         self._arrived = bytearray()
         self._is_paused = False
         self._ended = False
@@ -127,6 +137,21 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     # --- called by the HTTP stack -----------------------------------------------------------------
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._pacing.begin_wait()
+        try:
+            await self._pace()
+            return await self._read(max_bytes, timeout)
+        finally:
+            self._pacing.end_wait()
+
+    async def _pace(self) -> None:
+        """Let more tokens arrive, if the process streams many answers."""
+        interval = self._pacing.interval
+        is_new = self._read_at - self._asked_at < UNPACED_SECONDS
+        if interval and not is_new and len(self._arrived) < PACED_BYTES and not self._ended:
+            await self._pacing.pause_until(self._read_at + interval)
+
+    async def _read(self, max_bytes: int, timeout: float | None) -> bytes:
         while self._arrived or not self._ended:
             if not self._arrived:
                 await self._arrival(timeout)
@@ -136,11 +161,12 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
                 self._is_paused = False
                 self._open_transport.resume_reading()
+            self._read_at = asyncio.get_running_loop().time()
             if joined := self._chunks.feed(data):
                 return joined
         if self._error is not None:
             raise httpcore2.ReadError(str(self._error))
-        return self._chunks.rest()
+        return self._chunks.flush()
 
     async def _arrival(self, timeout: float | None) -> None:
         self._reader = asyncio.get_running_loop().create_future()
@@ -155,6 +181,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._require_open()
         self._chunks.begin()
+        self._asked_at = self._read_at = asyncio.get_running_loop().time()
         self._open_transport.write(buffer)
         if self._writable.is_set():
             return
@@ -170,7 +197,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError("the server has closed the connection")
 
     async def aclose(self) -> None:
-        """At once: a server that doesn't read, or doesn't end its TLS, would keep the connection open."""
+        """Close at once. A server that doesn't read, or doesn't end TLS, would keep the connection open."""
         if not self._is_lost:
             self._open_transport.abort()
 

@@ -1,84 +1,83 @@
-"""Joined reads: of a stream of small pieces, what one read of the network brought arrives as one.
+"""Joins the HTTP chunks that arrive in one read of the socket into one chunk.
 
-A model server sends each token as an HTTP chunk of its own, and the HTTP stack spends longer on a chunk
-than we do on the token in it, and hides which chunks came together. So the chunks of one read are framed
-as a single one before the HTTP stack sees them. Everything else about the connection stays as it was.
+A model server sends each token as an HTTP chunk. The HTTP stack spends more time on a chunk than we do on its
+token, and hides which chunks arrived together. So the chunks of one read become one chunk before the HTTP
+stack sees them. Everything else of the connection is unchanged.
 """
 
 import re
 
-CHUNK_LIMIT = 256 * 1024
-"""A chunk larger than this isn't waited for: it passes through in the pieces that it came in."""
+MAX_CHUNK_BYTES = 256 * 1024
+"""A larger chunk isn't buffered. Its pieces are passed on as they arrive."""
 
-HEAD_LIMIT = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 
 _IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r\n]*chunked", re.IGNORECASE)
 
 
-class JoinedChunks:
-    """The bytes of a connection's responses, with neighbouring HTTP chunks made one.
+class ChunkCoalescer:
+    """Joins neighbouring HTTP chunks in the responses of a connection.
 
-    Bytes that don't look as expected pass through untouched, from there to the end of the response:
-    complaining about them is left to the HTTP stack.
+    After unexpected bytes the rest of the response passes unchanged. The HTTP stack reports the error.
     """
 
     def __init__(self) -> None:
         self._head: bytes | None = b""
         self._chunked = False
-        self._held = b""
+        self._buffered = b""
 
     def begin(self) -> None:
-        """A request goes out: the next bytes are a head."""
-        self._head, self._chunked, self._held = b"", False, b""
+        """Call when a request is sent: the next bytes are a response head."""
+        self._head, self._chunked, self._buffered = b"", False, b""
 
     def feed(self, data: bytes) -> bytes:
-        """What to hand on now; nothing when all of it is the beginning of a chunk."""
-        passed = b""
+        """Return the bytes to pass on now; empty if `data` is only the beginning of a chunk."""
+        forwarded = b""
         while self._head is not None and data:
             known = len(self._head)
             self._head += data
             end = self._head.find(b"\r\n\r\n")
             if end < 0:
-                if len(self._head) > HEAD_LIMIT:
+                if len(self._head) > MAX_HEAD_BYTES:
                     self._head = None
-                return passed + data
+                return forwarded + data
             end += 4
-            passed, data = passed + data[: end - known], data[end - known :]
+            forwarded, data = forwarded + data[: end - known], data[end - known :]
             interim = self._head.startswith(b"HTTP/1.1 1")
             self._chunked = _IS_CHUNKED.search(self._head, 0, end) is not None
             self._head = b"" if interim else None
-        return passed + (self._join(data) if self._chunked else data)
+        return forwarded + (self._join(data) if self._chunked else data)
 
-    def rest(self) -> bytes:
-        """The connection is at its end: hand on what was held."""
-        held, self._held, self._chunked = self._held, b"", False
-        return held
+    def flush(self) -> bytes:
+        """Return the buffered bytes. Call when the connection has ended."""
+        buffered, self._buffered, self._chunked = self._buffered, b"", False
+        return buffered
 
     def _join(self, data: bytes) -> bytes:
-        data = self._held + data
+        data = self._buffered + data
         pieces: list[bytes] = []
         at = 0
         while (line := data.find(b"\r\n", at)) >= 0:
             size = _size(data[at:line])
             end = line + 2 + size
             if size <= 0 or data[end : end + 2] not in (b"\r\n", b"\r", b""):
-                self._chunked = False  # the last chunk, or none at all
+                self._chunked = False
                 break
             if end + 2 > len(data):
                 break
             pieces.append(data[line + 2 : end])
             at = end + 2
-        if len(data) - at > CHUNK_LIMIT:
+        if len(data) - at > MAX_CHUNK_BYTES:
             self._chunked = False
         rest = data[at:]
-        self._held = rest if self._chunked else b""
+        self._buffered = rest if self._chunked else b""
         joined = b"".join(pieces)
         framed = b"%x\r\n%b\r\n" % (len(joined), joined) if joined else b""
         return framed if self._chunked else framed + rest
 
 
 def _size(line: bytes) -> int:
-    """What a chunk's first line announces; 0 also for what isn't such a line."""
+    """The size in a chunk's first line; 0 if the line isn't a chunk's first line."""
     try:
         return int(line, 16)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The HTTP client of all models: for streams of small pieces, as many of them as there are runs."""
+"""The HTTP client of all models, made for many concurrent streams of small chunks."""
 
 import ssl
 from typing import Any
@@ -10,7 +10,7 @@ from app.llm.http.asyncio_backend import DirectBackend
 
 
 def streaming_client() -> httpx2.AsyncClient:
-    """A client with as many connections as there are streams; time-outs come with each request."""
+    """Return a client without a limit on connections. Time-outs are set for each request."""
     return _DirectClient(
         verify=httpx2.create_ssl_context(),
         limits=httpx2.Limits(
@@ -21,7 +21,7 @@ def streaming_client() -> httpx2.AsyncClient:
 
 
 class _DirectClient(httpx2.AsyncClient):
-    """Uses our transport where no proxy is configured. Passed as `transport`, it would disable proxies."""
+    """Uses our transport if no proxy is configured. Passed as `transport`, it would disable proxies."""
 
     def _init_transport(self, *_: Any, **options: Any) -> httpx2.AsyncBaseTransport:
         return _DirectTransport(options["verify"], options["limits"])
@@ -30,7 +30,7 @@ class _DirectClient(httpx2.AsyncClient):
 class _DirectTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, context: ssl.SSLContext, limits: httpx2.Limits) -> None:
         super().__init__(verify=context, limits=limits)
-        # The transport takes no network backend, its connection pool does.
+        # The transport takes no network backend, but its connection pool does.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=context,
             max_connections=limits.max_connections,

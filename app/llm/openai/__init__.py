@@ -1,1 +1,1 @@
-"""The OpenAI-compatible wire: request body, stream parser and options."""
+"""OpenAI-compatible APIs: request body, stream parser and options."""

@@ -1,4 +1,4 @@
-"""Models that speak the OpenAI-compatible wire: OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq …"""
+"""Models with an OpenAI-compatible API: OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq …"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -11,31 +11,33 @@ import httpx2
 from app.clock import Clock, SystemClock, new_id
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
+from app.domain.json_values import JsonObject
 from app.llm.failures import failure_of_answer, failure_of_unstreamed, presentable, secrets_of
 from app.llm.openai.options import dialect_of
+from app.llm.openai.provider_data import issuer_of
 from app.llm.openai.request import request_body
 from app.llm.openai.stream import OpenAIStream
-from app.runtime.ports import ModelChunk, ModelRequest
+from app.runtime.ports.models import ModelChunk, ModelRequest
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 CLOSE_TIMEOUT_SECONDS = 0.1
-"""How long a server may take to end a response whose answer is over, for its connection to be kept."""
-ERROR_BODY_LIMIT = 64 * 1024
+"""How long to wait for the end of a response after its answer is complete, to reuse the connection."""
+MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIEndpoint:
-    """Where a model is and how to speak to it.
+    """The address and the settings of a model.
 
-    `timeout` is for the answer to begin, `idle_timeout` for the next piece of one that has begun.
+    `timeout` limits the time until the answer begins, `idle_timeout` the time between its pieces.
     """
 
     base_url: str
     model: str
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = 120.0
-    idle_timeout: float = 120.0
+    timeout: float = 60.0
+    idle_timeout: float = 60.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -68,14 +70,22 @@ class OpenAICompatibleModel:
     def name(self) -> str:
         return self._endpoint.model
 
+    def has_native_output(self, *, with_tools: bool) -> bool:
+        return self._dialect.keeps_to_schemas
+
     @asynccontextmanager
     async def stream(
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        body = request_body(request, self._endpoint.model, self._endpoint.options, self._dialect)
+        issuer = issuer_of(
+            self._endpoint.base_url, request.options.upstream_model or self._endpoint.model
+        )
+        body = request_body(
+            request, self._endpoint.model, self._endpoint.options, self._dialect, issuer
+        )
         response = await self._open(body)
         try:
-            async with aclosing(self._chunks(response)) as chunks:
+            async with aclosing(self._chunks(response, issuer)) as chunks:
                 yield chunks
         finally:
             await response.aclose()
@@ -92,23 +102,23 @@ class OpenAICompatibleModel:
         )
         try:
             response = await self._client.send(request, stream=True)
-            # The client looks it up again when the body begins: from there on, another limit holds.
+            # The client reads `limits` again for the body, where the idle time-out applies.
             limits["read"] = self._endpoint.idle_timeout
             if response.status_code != 200 or _is_json(response):
-                raise self._presentable(await self._refusal(response))
+                raise self._presentable(await self._failure_of(response))
             return response
         except httpx2.HTTPError as error:
-            # `from None`: the request inside the error holds the key.
-            raise self._presentable(_failure_before(error)) from None
+            # `from None`: the request in the error contains the key.
+            raise self._presentable(_connection_failure(error)) from None
 
-    async def _refusal(self, response: httpx2.Response) -> InferenceFailed:
-        """What an answer says that isn't a stream."""
+    async def _failure_of(self, response: httpx2.Response) -> InferenceFailed:
+        """The failure of a response that isn't a stream."""
         body = b""
         try:
             async with aclosing(response.aiter_bytes()) as pieces:
                 async for piece in pieces:
                     body += piece
-                    if len(body) > ERROR_BODY_LIMIT:
+                    if len(body) > MAX_ERROR_BODY_BYTES:
                         break
         finally:
             await response.aclose()
@@ -118,8 +128,10 @@ class OpenAICompatibleModel:
             )
         return failure_of_unstreamed(body)
 
-    async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[Sequence[ModelChunk]]:
-        stream = OpenAIStream(_new_call_id)
+    async def _chunks(
+        self, response: httpx2.Response, issuer: JsonObject
+    ) -> AsyncGenerator[Sequence[ModelChunk]]:
+        stream = OpenAIStream(_new_call_id, issuer)
         async with aclosing(response.aiter_bytes()) as pieces:
             try:
                 async for piece in pieces:
@@ -136,7 +148,7 @@ class OpenAICompatibleModel:
                     FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s"
                 ) from None
             except httpx2.HTTPError:
-                # Cut off; if the answer was whole by then, that is no loss.
+                # A cut connection does no harm if the answer was already complete.
                 pass
         if not stream.complete and (chunks := stream.end()):
             yield chunks
@@ -148,15 +160,15 @@ class OpenAICompatibleModel:
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read the end of a response whose answer is over: only then is its connection used again."""
+    """Read the end of a response whose answer is complete: only then is its connection reused."""
     with suppress(TimeoutError, httpx2.HTTPError):
         async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
             async for _ in pieces:
                 pass
 
 
-def _failure_before(error: httpx2.HTTPError) -> InferenceFailed:
-    """No answer at all. The words are ours: those of a protocol error may quote headers."""
+def _connection_failure(error: httpx2.HTTPError) -> InferenceFailed:
+    """The failure of a request without a response. Its text is ours: protocol errors may quote headers."""
     match error:
         case httpx2.ConnectTimeout():
             return failed(FailureKind.TIMEOUT, "no connection to the model's server in time")

@@ -1,4 +1,4 @@
-"""InferenceOptions as parameters of the OpenAI-compatible wire, which its servers spell differently."""
+"""InferenceOptions as parameters of OpenAI-compatible APIs, whose names differ between servers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,17 @@ _LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """OpenAI's own models refuse `max_tokens`; many other servers know nothing else."""
+    """How a server names its parameters. OpenAI refuses `max_tokens`; many other servers accept only that."""
 
     limit_key: str = "max_tokens"
     highest_effort: str = "high"
     takes_budgets: bool = False
+    keeps_to_schemas: bool = False
+    """Whether it writes structured output natively, together with tools."""
 
 
 def dialect_of(base_url: str, parameters: Mapping[str, Any]) -> Dialect:
-    """What the server behind this address understands; a limit among its parameters shows its key."""
+    """The dialect of the server at this address. A limit among the configured parameters shows its key."""
     host = "." + httpx2.URL(base_url).host
     is_openai = host.endswith(_OPENAI_HOSTS)
     usual = _LIMIT_KEYS[0] if is_openai else _LIMIT_KEYS[1]
@@ -31,6 +33,7 @@ def dialect_of(base_url: str, parameters: Mapping[str, Any]) -> Dialect:
         limit_key=next((key for key in _LIMIT_KEYS if key in parameters), usual),
         highest_effort="xhigh" if is_openai else "high",
         takes_budgets=host.endswith(_OPENROUTER),
+        keeps_to_schemas=is_openai,
     )
 
 

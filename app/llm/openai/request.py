@@ -1,14 +1,15 @@
-"""The body of an OpenAI-compatible request, made of what the runtime wants to know."""
+"""Builds the body of an OpenAI-compatible request from a ModelRequest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from app.domain.inference.options import NO_OPTIONS
-from app.domain.json_values import compact
+from app.domain.json_values import JsonObject, compact, compact_sorted, with_sorted_keys
 from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
 from app.domain.threads.messages import (
     Base64Source,
     Block,
+    FileSource,
     Media,
     Message,
     Role,
@@ -24,19 +25,26 @@ from app.domain.threads.messages import (
 )
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.openai.options import Dialect, parameters_of
-from app.runtime.ports import ModelRequest
+from app.llm.openai.provider_data import call_fields_of, fields_of
+from app.runtime.ports.models import ModelRequest
+from app.runtime.ports.outputs import NativeOutput
 
-PLAIN = Dialect()
+DEFAULT_DIALECT = Dialect()
+NO_ISSUER: JsonObject = {}
 
 
 def request_body(
     request: ModelRequest,
     model: str,
     parameters: Mapping[str, Any],
-    dialect: Dialect = PLAIN,
+    dialect: Dialect = DEFAULT_DIALECT,
+    issuer: JsonObject = NO_ISSUER,
 ) -> bytes:
-    """`parameters` are the endpoint's own, sent as they are where the request's options say nothing."""
-    messages = [_message(message) for message in request.messages]
+    """Return the JSON body. The request's options override `parameters`, which are the endpoint's own.
+
+    Provider data go back to their `issuer` only.
+    """
+    messages = [_message(message, issuer) for message in request.messages]
     if request.system_prompt:
         messages.insert(0, {"role": "system", "content": request.system_prompt})
     body: dict[str, Any] = {
@@ -51,7 +59,21 @@ def request_body(
         body["model"] = request.options.upstream_model or model
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
+        if request.tool_choice is not None:
+            body["tool_choice"] = _tool_choice(request.tool_choice)
+    if request.output is not None:
+        body["response_format"] = _response_format(request.output)
     return compact(body).encode("utf-8", "replace")
+
+
+def _tool_choice(choice: str) -> str | dict[str, Any]:
+    name = choice.removeprefix("tool:")
+    return choice if name == choice else {"type": "function", "function": {"name": name}}
+
+
+def _response_format(output: NativeOutput) -> dict[str, Any]:
+    body = {"name": output.name, "schema": with_sorted_keys(output.schema), "strict": output.strict}
+    return {"type": "json_schema", "json_schema": body}
 
 
 def _tool(tool: ToolDescriptor) -> dict[str, Any]:
@@ -65,7 +87,7 @@ def _tool(tool: ToolDescriptor) -> dict[str, Any]:
     }
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message, issuer: JsonObject) -> dict[str, Any]:
     match message.role:
         case Role.SYSTEM:
             return {"role": "system", "content": text_with_placeholders(message.content)}
@@ -84,13 +106,22 @@ def _message(message: Message) -> dict[str, Any]:
             }
             if message.tool_calls:
                 body["tool_calls"] = [_call(call) for call in message.tool_calls]
+            if message.provider_data is not None:
+                _add_provider_data(body, message, issuer)
             return body
         case _:
             assert_never(message.role)
 
 
+def _add_provider_data(body: dict[str, Any], message: Message, issuer: JsonObject) -> None:
+    body |= fields_of(message, issuer)
+    of_calls = call_fields_of(message, issuer)
+    for call in body.get("tool_calls", ()):
+        call |= of_calls.get(call["id"], {})
+
+
 def _call(call: ToolCall) -> dict[str, Any]:
-    arguments = "{}" if call.arguments is None else compact(call.arguments)
+    arguments = "{}" if call.arguments is None else compact_sorted(call.arguments)
     return {
         "id": call.id,
         "type": "function",
@@ -99,7 +130,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block]) -> str | list[dict[str, Any]]:
-    """Plain text stays a string, which every server understands; anything else becomes parts."""
+    """Plain text stays a string, which every server accepts. Other content becomes a list of parts."""
     if all(isinstance(block, Text) for block in blocks):
         return "".join(block.text for block in blocks if isinstance(block, Text))
     return [part for block in blocks if (part := _part(block)) is not None]
@@ -109,6 +140,8 @@ def _part(block: Block) -> dict[str, Any] | None:
     match block:
         case Text(text):
             return {"type": "text", "text": text}
+        case Media(source=FileSource()):
+            return {"type": "text", "text": placeholder(block)}
         case Media():
             return _media(block)
         case Thinking():
@@ -142,6 +175,8 @@ def _audio(source: Source) -> dict[str, Any]:
             return {"type": "input_audio", "input_audio": audio}
         case UrlSource(url):
             return {"type": "audio_url", "audio_url": {"url": url}}
+        case FileSource():
+            raise AssertionError("files are loaded before the request")
         case _:
             assert_never(source)
 
@@ -152,5 +187,7 @@ def _url(source: Source) -> str:
             return f"data:{media_type};base64,{data}"
         case UrlSource(url):
             return url
+        case FileSource():
+            raise AssertionError("files are loaded before the request")
         case _:
             assert_never(source)

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible stream: bytes in, model chunks out; no I/O, no clock."""
+"""Parses an OpenAI-compatible stream: bytes in, model chunks out. No I/O, no clock."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -8,23 +8,26 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.json_tokens import has_more_tokens
-from app.domain.json_values import compact
+from app.domain.json_values import JsonObject, compact
 from app.llm.failures import failure_of_error
+from app.llm.openai.provider_data import DETAILS, EXTRA, StreamedReasoning
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
-from app.runtime.ports import (
+from app.runtime.ports.models import (
     CallArguments,
     ModelChunk,
     ModelFinished,
+    ProviderParts,
     ReasoningChunk,
     StopReason,
     TextChunk,
     TokenUsage,
+    UsageSoFar,
 )
 
-LINE_LIMIT = 4 * 1024 * 1024
-"""A line that grows beyond this isn't an answer; waiting for its end would only fill memory."""
+MAX_LINE_BYTES = 4 * 1024 * 1024
+"""Maximum size of a line. A longer one isn't an answer, and buffering it would fill memory."""
 MAX_LINE_TOKENS = 100_000
-"""Brackets, commas and strings of one line: reading more of them would hold the loop up."""
+"""Maximum number of JSON tokens in a line. Parsing more would block the event loop."""
 
 _STOP_REASONS = {
     "stop": StopReason.END_TURN,
@@ -41,58 +44,64 @@ _scan = json.JSONDecoder().raw_decode
 
 
 class OpenAIStream:
-    """Reads one answer. Feed it what arrives, in pieces of any size; the chunks are the same.
+    """Parses one answer. Feed it the bytes in pieces of any size; the chunks are the same.
 
-    Errors don't raise: what came before one is still worth having, so `failure` holds it and the rest of
-    the stream is ignored. `complete` says that `Finished` was among the chunks.
+    An error isn't raised, because the chunks before it are still useful: `failure` holds it and the rest of
+    the stream is ignored. `complete` is True once a `ModelFinished` was among the chunks.
     """
 
-    def __init__(self, new_call_id: Callable[[], str]) -> None:
+    def __init__(self, new_call_id: Callable[[], str], issuer: JsonObject | None = None) -> None:
         self.complete = False
         self.failure: InferenceFailed | None = None
-        self._rest: list[bytes] = []
-        self._rest_bytes = 0
-        self._cut = False
-        self._joined = _Joined()
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = 0
+        self._at_end = False
+        self._joiner = _ChunkJoiner()
         self._calls = ToolCallAssembly(new_call_id)
-        self._places = _CallPlaces()
+        self._issuer = issuer or {}
+        self._reasoning: StreamedReasoning | None = None
+        """Only of answers with something to send back."""
+        self._sent_parts: ProviderParts | None = None
+        self._calls_with_parts = 0
+        """How many calls were open when provider data were added last."""
+        self._call_keys = _CallKeys()
         self._stop_reason: StopReason | None = None
         self._usage: TokenUsage | None = None
 
     def feed(self, data: bytes) -> Sequence[ModelChunk]:
-        """The chunks of all lines that are complete now, adjacent pieces of one thing made one."""
+        """Return the chunks of all complete lines. Neighbouring pieces of one kind are joined."""
         end = data.rfind(b"\n")
         if end < 0:
-            self._hold(data)
+            self._buffer_rest(data)
             return ()
-        lines = b"".join([*self._rest, data[:end]]).decode("utf-8", "replace")
-        self._rest, self._rest_bytes = [], 0
-        self._hold(data[end + 1 :])
+        lines = b"".join([*self._buffer, data[:end]]).decode("utf-8", "replace")
+        self._buffer, self._buffered_bytes = [], 0
+        self._buffer_rest(data[end + 1 :])
         for line in lines.split("\n"):
             if line.startswith("data:"):
                 if self.complete or self.failure is not None:
                     break
                 self._read(line)
-        return self._joined.take()
+        return self._joiner.take()
 
-    def _hold(self, data: bytes) -> None:
-        """Keep the beginning of a line until its end has come."""
-        self._rest.append(data)
-        self._rest_bytes += len(data)
-        if self._rest_bytes > LINE_LIMIT:
-            self._rest, self._rest_bytes = [], 0
+    def _buffer_rest(self, data: bytes) -> None:
+        """Buffer the beginning of a line until its end arrives."""
+        self._buffer.append(data)
+        self._buffered_bytes += len(data)
+        if self._buffered_bytes > MAX_LINE_BYTES:
+            self._buffer, self._buffered_bytes = [], 0
             self._fail(FailureKind.PROVIDER, "the model's stream has a line without end")
 
     def end(self) -> Sequence[ModelChunk]:
-        """No more bytes will come. An answer that said why it stopped is whole, also without [DONE]."""
-        self._cut = True
-        chunks = [*self.feed(b"\n")] if self._rest_bytes else []
+        """Handle the end of the bytes. An answer with a stop reason is complete, also without [DONE]."""
+        self._at_end = True
+        chunks = [*self.feed(b"\n")] if self._buffered_bytes else []
         if not self.complete and self.failure is None:
             if self._stop_reason is None:
-                self._fail_cut()
+                self._fail_interrupted()
             else:
                 self._finish()
-        return [*chunks, *self._joined.take()]
+        return [*chunks, *self._joiner.take()]
 
     def _read(self, line: str) -> None:
         start = 6 if line.startswith("data: ") else 5
@@ -104,84 +113,112 @@ class OpenAIStream:
         except (ValueError, RecursionError):
             if line[start:].strip() == "[DONE]":
                 self._finish()
-            elif self._cut:
-                self._fail_cut()
+            elif self._at_end:
+                self._fail_interrupted()
             elif line[start:].strip():
                 self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that isn't JSON")
             return
         try:
-            self._take(chunk)
+            self._apply_chunk(chunk)
         except (AttributeError, TypeError, LookupError):
             self._fail(FailureKind.PROVIDER, "the model's stream has a chunk of an unknown shape")
 
-    def _take(self, chunk: dict[str, Any]) -> None:
+    def _apply_chunk(self, chunk: dict[str, Any]) -> None:
         choices = chunk.get("choices")
         if choices:
             choice = choices[0]
             delta = choice.get("delta")
             if delta:
-                self._take_delta(delta)
+                self._apply_delta(delta)
             reason = choice.get("finish_reason")
             if reason is not None:
-                self._take_stop(reason)
+                self._apply_stop_reason(reason)
         usage = chunk.get("usage")
         if usage:
             self._usage = usage_of(usage)
+            if self._stop_reason is None:
+                self._joiner.add_chunk(UsageSoFar(self._usage))
         if chunk.get("error"):
             self.failure = failure_of_error(chunk["error"])
 
-    def _take_delta(self, delta: dict[str, Any]) -> None:
+    def _apply_delta(self, delta: dict[str, Any]) -> None:
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if isinstance(reasoning, str):
-            self._joined.add(ReasoningChunk, reasoning)
+            if reasoning:
+                self._joiner.add(ReasoningChunk, reasoning)
+            self._reasoning = self._reasoning or StreamedReasoning()
+            self._reasoning.add_text(delta, reasoning)
+        if details := delta.get(DETAILS):
+            self._reasoning = self._reasoning or StreamedReasoning()
+            self._reasoning.add_details(details)
         content = delta.get("content") or delta.get("refusal")
         if content:
-            self._joined.add(TextChunk, content if isinstance(content, str) else _text_in(content))
+            self._joiner.add(TextChunk, content if isinstance(content, str) else _text_in(content))
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             arguments = function.get("arguments") or ""
-            for said in self._calls.add(
-                self._places.of(piece),
+            key = self._call_keys.key_of(piece)
+            for chunk in self._calls.add(
+                key,
                 id=piece.get("id") or "",
                 name=function.get("name") or "",
                 arguments=arguments if isinstance(arguments, str) else compact(arguments),
             ):
-                self._joined.add_chunk(said)
+                self._joiner.add_chunk(chunk)
+            if extra := piece.get(EXTRA):
+                self._reasoning = self._reasoning or StreamedReasoning()
+                self._reasoning.add_call_data(key, extra)
+            if self._reasoning is not None and self._calls.opened != self._calls_with_parts:
+                self._reasoning.call_opened()
+                self._add_provider_parts(is_whole=False)
 
-    def _take_stop(self, reason: Any) -> None:
+    def _add_provider_parts(self, *, is_whole: bool) -> None:
+        """Add what the server wants back, as far as it is complete."""
+        if self._reasoning is None:
+            return
+        self._calls_with_parts = self._calls.opened
+        parts = self._reasoning.parts(
+            self._issuer, self._calls.id_at, has_calls=self._calls.any_opened, is_whole=is_whole
+        )
+        if parts is not None and parts != self._sent_parts:
+            self._sent_parts = parts
+            self._joiner.add_chunk(parts)
+
+    def _apply_stop_reason(self, reason: Any) -> None:
         if reason == "error":
             self._fail(FailureKind.PROVIDER, "the model stopped with an error")
         self._stop_reason = _STOP_REASONS.get(reason, StopReason.END_TURN)
 
     def _finish(self) -> None:
         for opened in self._calls.open_all():
-            self._joined.add_chunk(opened)
+            self._joiner.add_chunk(opened)
+        self._add_provider_parts(is_whole=True)
         reason = self._stop_reason or StopReason.END_TURN
-        # Several servers say "stop" after tool calls.
+        # Several servers send "stop" after tool calls.
         if reason is StopReason.END_TURN and self._calls.any_opened:
             reason = StopReason.TOOL_USE
-        self._joined.add_chunk(ModelFinished(reason, self._usage))
+        self._joiner.add_chunk(ModelFinished(reason, self._usage))
         self.complete = True
 
-    def _fail_cut(self) -> None:
+    def _fail_interrupted(self) -> None:
         self._fail(FailureKind.STREAM_INTERRUPTED, "the model's stream ended before its answer did")
 
     def _fail(self, kind: FailureKind, detail: str) -> None:
         self.failure = self.failure or failed(kind, detail)
 
 
-_Kind: TypeAlias = type[TextChunk] | type[ReasoningChunk] | CallId
+_ChunkKind: TypeAlias = type[TextChunk] | type[ReasoningChunk] | CallId
 
 
-class _Joined:
-    """Chunks in their order, neighbours of one kind (or of one call) joined."""
+class _ChunkJoiner:
+    """Chunks in order. Neighbours of one kind, or of one call, are joined."""
 
     def __init__(self) -> None:
         self._chunks: list[ModelChunk] = []
         self._pieces: list[str] = []
-        self._kind: _Kind | None = None
+        self._kind: _ChunkKind | None = None
 
-    def add(self, kind: _Kind, piece: str) -> None:
+    def add(self, kind: _ChunkKind, piece: str) -> None:
         if kind != self._kind:
             self._close()
             self._kind = kind
@@ -208,38 +245,38 @@ class _Joined:
         self._chunks.append(CallArguments(kind, text) if isinstance(kind, str) else kind(text))
 
 
-class _CallPlaces:
-    """Which call a piece belongs to: by its index, by its id, or else the one before it."""
+class _CallKeys:
+    """Identifies the call of a piece by its index or its id. A piece without both belongs to the previous call."""
 
     def __init__(self) -> None:
         self._current: dict[int, tuple[int, str]] = {}
         self._by_id: dict[str, Hashable] = {}
         self._latest: Hashable = 0
 
-    def of(self, piece: Mapping[str, Any]) -> Hashable:
+    def key_of(self, piece: Mapping[str, Any]) -> Hashable:
         index, id_ = piece.get("index"), piece.get("id") or ""
         if isinstance(index, int):
-            self._latest = self._at(index, id_, bool((piece.get("function") or {}).get("name")))
+            self._latest = self._key_at(index, id_, bool((piece.get("function") or {}).get("name")))
         elif id_:
             self._latest = self._by_id.setdefault(id_, ("id", id_))
         return self._latest
 
-    def _at(self, index: int, id_: str, named: bool) -> Hashable:
-        """Some servers give every parallel call index 0: another id with another name is another call."""
+    def _key_at(self, index: int, id_: str, has_name: bool) -> Hashable:
+        """Some servers give every parallel call index 0. A new id with a name then means a new call."""
         generation, known_id = self._current.get(index, (0, ""))
-        if id_ and known_id and id_ != known_id and named:
+        if id_ and known_id and id_ != known_id and has_name:
             generation += 1
         self._current[index] = (generation, id_ or known_id)
         return index, generation
 
 
 def _text_in(content: Any) -> str:
-    """The text of content that comes as a list of parts."""
+    """The text of content that is a list of parts."""
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
 def usage_of(raw: Mapping[str, Any]) -> TokenUsage:
-    """Token counts in any of the spellings that OpenAI-compatible servers have for them."""
+    """Token counts by any of the names that OpenAI-compatible servers use."""
     prompt = raw.get("prompt_tokens_details") or {}
     completion = raw.get("completion_tokens_details") or {}
     return TokenUsage(

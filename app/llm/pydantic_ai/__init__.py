@@ -1,1 +1,1 @@
-"""Other providers through pydantic-ai's direct API; its agent loop is not used."""
+"""Other providers through pydantic-ai's direct API. Its agent loop is not used."""

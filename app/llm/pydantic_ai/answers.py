@@ -1,4 +1,4 @@
-"""What a pydantic-ai model answers, and how it fails, in the runtime's words."""
+"""Converts the answers and errors of pydantic-ai to the types of the runtime."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +21,9 @@ from pydantic_ai.models import StreamedResponse
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.json_values import compact
-from app.llm.failures import kind_of_status, kind_of_words, message_of
+from app.llm.failures import kind_of_status, kind_of_text, message_of
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
-from app.runtime.ports import ModelChunk, ReasoningChunk, StopReason, TextChunk, TokenUsage
+from app.runtime.ports.models import ModelChunk, ReasoningChunk, StopReason, TextChunk, TokenUsage
 
 _STOP_REASONS = {
     "stop": StopReason.END_TURN,
@@ -32,7 +32,7 @@ _STOP_REASONS = {
     "content_filter": StopReason.CONTENT_FILTER,
 }
 
-# The first that fits counts, so the more special come first.
+# The first match counts, so subclasses come first.
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (sdk.ModelRateLimitError, FailureKind.RATE_LIMITED),
     (sdk.ModelQuotaExceededError, FailureKind.UNAUTHORIZED),
@@ -48,7 +48,7 @@ _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
 
 
 def chunks_of(event: ModelResponseStreamEvent, calls: ToolCallAssembly) -> Sequence[ModelChunk]:
-    """What an event adds to the answer; most events of the SDK only frame others."""
+    """The chunks of an SDK event. Most events only frame others and have none."""
     match event:
         case (
             PartStartEvent(part=TextPart(content=str(text)))
@@ -89,7 +89,7 @@ def _text(arguments: Any) -> str:
 
 
 def stop_reason(response: StreamedResponse, calls: ToolCallAssembly) -> StopReason:
-    """Why a stream that is over has stopped; one whose provider gave no reason was cut off."""
+    """Why a finished stream has stopped. Without a reason from the provider it was cut off."""
     reason = response.finish_reason
     finish_reason = (response.provider_details or {}).get("finish_reason")
     if finish_reason is None and reason in (None, "stop"):
@@ -106,11 +106,11 @@ def stop_reason(response: StreamedResponse, calls: ToolCallAssembly) -> StopReas
 
 
 def usage(response: StreamedResponse) -> TokenUsage | None:
-    """The tokens of a stream that is over, when its provider has counted them."""
+    """The token usage of a finished stream, if its provider has counted it."""
     counted = response.usage
     if counted.unmeasured_requests:
         return None
-    # The SDK counts from zero, so an absent detail can't be told from none.
+    # The SDK counts from zero, so a missing detail looks like zero.
     return TokenUsage(
         prompt_tokens=counted.input_tokens,
         completion_tokens=counted.output_tokens,
@@ -122,7 +122,7 @@ def usage(response: StreamedResponse) -> TokenUsage | None:
 
 
 def failure(error: Exception, begun: bool) -> InferenceFailed:
-    """What an error of the SDK means, before its answer has begun or after."""
+    """Convert an error of the SDK. `begun` is True if the answer had begun."""
     retry_after = error.retry_after if isinstance(error, sdk.ModelAPIError) else None
     return failed(_kind(error, begun), _detail(error), retry_after=retry_after)
 
@@ -136,7 +136,7 @@ def _kind(error: Exception, begun: bool) -> FailureKind:
         case sdk.ModelHTTPError(status_code=status):
             return kind_of_status(status, str(error))
         case sdk.ModelRequestRejectedError() | sdk.UserError():
-            return kind_of_words(str(error)) or FailureKind.INVALID_REQUEST
+            return kind_of_text(str(error)) or FailureKind.INVALID_REQUEST
         case sdk.ModelConnectionError() | httpx2.HTTPError():
             return cut
         case sdk.ModelAPIError(body=None) if not isinstance(error.__cause__, ValueError):

@@ -1,9 +1,9 @@
-"""What the runtime wants to know, in pydantic-ai's words."""
+"""Converts a ModelRequest to pydantic-ai's messages and parameters."""
 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -24,12 +24,13 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.messages import ModelRequest as SdkRequest
 from pydantic_ai.messages import ModelRequestPart as SdkRequestPart
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
-from app.domain.json_values import as_object, compact
+from app.domain.json_values import as_object, compact_sorted, with_sorted_keys
 from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
 from app.domain.threads.messages import (
     Base64Source,
@@ -47,10 +48,11 @@ from app.domain.threads.messages import (
     UnknownBlock,
     UrlSource,
 )
-from app.runtime.ports import ModelRequest
+from app.llm.pydantic_ai.provider_data import answer_with_data, is_readable
+from app.runtime.ports.models import ModelRequest
 
-_GOES_ON = "[The conversation goes on from here; what was before is left out.]"
-"""Where a view of a long thread begins with an answer: some providers insist that a user speaks first."""
+_OMITTED_HISTORY = "[The conversation goes on from here; what was before is left out.]"
+"""Inserted when a shortened history begins with an answer. Some providers need a user message first."""
 
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]
 _URLS: Mapping[MediaType, _Url] = {
@@ -62,7 +64,7 @@ _URLS: Mapping[MediaType, _Url] = {
 
 
 def parameters_of(request: ModelRequest) -> ModelRequestParameters:
-    """The tools, and the system prompt, which every provider wants in another place."""
+    """The tools and the system prompt. Each provider expects the prompt in another place."""
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
@@ -75,24 +77,35 @@ def parameters_of(request: ModelRequest) -> ModelRequestParameters:
         instruction_parts=[InstructionPart(content=request.system_prompt)]
         if request.system_prompt
         else [],
+        **_output_of(request),
     )
 
 
-def history_of(messages: Sequence[Message]) -> list[ModelMessage]:
-    """The transcript as turns: all that isn't the model's, up to its next answer, is one request."""
+def _output_of(request: ModelRequest) -> dict[str, Any]:
+    output = request.output
+    if output is None:
+        return {}
+    definition = OutputObjectDefinition(
+        json_schema=with_sorted_keys(output.schema), name=output.name, strict=output.strict or None
+    )
+    return {"output_mode": "native", "output_object": definition}
+
+
+def history_of(messages: Sequence[Message], model: Model) -> list[ModelMessage]:
+    """Convert the transcript for this model. All messages between two answers become one request."""
     history: list[ModelMessage] = []
     request_parts: list[SdkRequestPart] = []
     tools: dict[CallId, str] = {}
     for message in messages:
         if message.role is not Role.ASSISTANT:
             request_parts.append(_request_part(message, tools))
-        elif answer := _answer(message):
+        elif (answer := _answer(message, model)).parts:
             if not history and all(isinstance(part, SystemPromptPart) for part in request_parts):
-                request_parts.append(UserPromptPart(content=_GOES_ON))
+                request_parts.append(UserPromptPart(content=_OMITTED_HISTORY))
             if request_parts:
                 history.append(SdkRequest(parts=request_parts))
                 request_parts = []
-            history.append(ModelResponse(parts=answer))
+            history.append(answer)
             tools |= {call.id: call.name for call in message.tool_calls}
     if request_parts:
         history.append(SdkRequest(parts=request_parts))
@@ -114,17 +127,21 @@ def _request_part(message: Message, tools: dict[CallId, str]) -> SdkRequestPart:
             return UserPromptPart(content=_content(message.content))
 
 
-def _answer(message: Message) -> list[ModelResponsePart]:
-    words = text_with_placeholders(message.content)
-    parts: list[ModelResponsePart] = [TextPart(content=words)] if words else []
-    return [*parts, *(_call(call) for call in message.tool_calls)]
+def _answer(message: Message, model: Model) -> ModelResponse:
+    data = message.provider_data
+    if data is not None and is_readable(data):
+        return answer_with_data(message, data, model, _call)
+    text = text_with_placeholders(message.content)
+    parts: list[ModelResponsePart] = [TextPart(content=text)] if text else []
+    return ModelResponse(parts=[*parts, *(_call(call) for call in message.tool_calls)])
 
 
 def _call(call: ToolCall) -> ToolCallPart:
     arguments = as_object(call.arguments)
     return ToolCallPart(
         tool_name=call.name,
-        args=arguments or ("{}" if call.arguments is None else compact(call.arguments)),
+        args=with_sorted_keys(arguments)
+        or ("{}" if call.arguments is None else compact_sorted(call.arguments)),
         tool_call_id=call.id,
     )
 

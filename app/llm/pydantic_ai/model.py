@@ -1,7 +1,7 @@
-"""Models of every other provider, over pydantic-ai's direct API; never its agent loop.
+"""Models of all other providers, over pydantic-ai's direct API. Its agent loop is not used.
 
-Importing this imports pydantic-ai, which takes most of a second: `catalog.py` does so by name, and only
-when a model needs it. An SDK is imported by pydantic-ai when its provider is first asked for.
+Importing this module imports pydantic-ai, which takes most of a second. So `catalog.py` imports it by name,
+when a model needs it. pydantic-ai imports an SDK when its provider is first used.
 """
 
 import inspect
@@ -21,6 +21,7 @@ from typing import Any
 import httpx2
 from pydantic_ai import exceptions as sdk
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import PartStartEvent
 from pydantic_ai.models import (
     Model,
     StreamedResponse,
@@ -38,23 +39,36 @@ from app.llm.failures import presentable, secrets_of
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.llm.pydantic_ai.answers import chunks_of, failure, stop_reason, usage
 from app.llm.pydantic_ai.messages import history_of, parameters_of
-from app.llm.pydantic_ai.settings import accepted_by, settings_of
-from app.runtime.ports import ModelChunk, ModelFinished, ModelRequest
+from app.llm.pydantic_ai.provider_data import StreamedParts
+from app.llm.pydantic_ai.settings import accepted_by, settings_of, tool_choice_of
+from app.runtime.ports.models import ModelChunk, ModelFinished, ModelRequest, UsageSoFar
 
-_LEFT_OPEN = frozenset({"google", "google-cloud"})
-"""Providers whose SDK keeps a stream's socket open, and the answer coming, when its stream is left."""
+_LEAKING_PROVIDERS = frozenset({"google", "google-cloud"})
+"""Providers whose SDK leaves a stream's socket open, and receiving, after the stream is closed."""
 
-MOST_UPSTREAM = 64
-"""Models of one provider that are kept built: runs may name any."""
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    # OpenAI stores no answers: the thread's log has them.
+    "openai-responses": {"openai_store": False},
+    # Anthropic caches the beginning of a prompt only up to a marker.
+    "anthropic": {
+        "anthropic_cache_instructions": True,
+        "anthropic_cache_tool_definitions": True,
+        "anthropic_cache_messages": True,
+    },
+}
+"""Settings that a model's own options override."""
 
-_NOT_TAKEN = (NotImplementedError, RuntimeError, sdk.UserError)
-"""How pydantic-ai says, before it asks, that a provider takes no media of some kind."""
+MAX_UPSTREAM_MODELS = 64
+"""Maximum number of built models per provider. Runs may name any model."""
+
+_UNSUPPORTED_MEDIA_ERRORS = (NotImplementedError, RuntimeError, sdk.UserError)
+"""pydantic-ai raises these before the request if a provider doesn't accept a kind of media."""
 
 _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
 
 
 class PydanticAIModel:
-    """One model of one provider. `client` is the one that we made for it, if we did."""
+    """One model of one provider. `client` is the HTTP client that we made for it, if any."""
 
     def __init__(
         self,
@@ -78,9 +92,14 @@ class PydanticAIModel:
 
     async def aclose(self) -> None:
         async with self._provider:
-            pass  # leaving its context is how a provider closes the client that it made
+            pass  # a provider closes its own client when its context ends
         if self._client is not None:
             await self._client.aclose()
+
+    def has_native_output(self, *, with_tools: bool) -> bool:
+        """Google's older models can't combine it with tools."""
+        is_supported = bool(self._model.profile.get("supports_json_schema_output", False))
+        return is_supported and not (with_tools and self._model.system.startswith("google"))
 
     @asynccontextmanager
     async def stream(
@@ -89,20 +108,21 @@ class PydanticAIModel:
         async with AsyncExitStack() as stack, _closing_responses():
             with self._failures(begun=False):
                 try:
-                    response = await stack.enter_async_context(self._opened(request))
-                except _NOT_TAKEN:
-                    in_words = without_media(request.messages)
-                    if in_words == request.messages:
+                    response = await stack.enter_async_context(self._open_stream(request))
+                except _UNSUPPORTED_MEDIA_ERRORS:
+                    without_attachments = without_media(request.messages)
+                    if without_attachments == request.messages:
                         raise
-                    named = replace(request, messages=in_words)
-                    response = await stack.enter_async_context(self._opened(named))
-            yield await stack.enter_async_context(aclosing(self._chunks(response)))
+                    text_only = replace(request, messages=without_attachments)
+                    response = await stack.enter_async_context(self._open_stream(text_only))
+            name = request.options.upstream_model or self.name
+            yield await stack.enter_async_context(aclosing(self._chunks(response, name)))
 
-    def _opened(self, request: ModelRequest) -> AbstractAsyncContextManager[StreamedResponse]:
+    def _open_stream(self, request: ModelRequest) -> AbstractAsyncContextManager[StreamedResponse]:
         model = self._model_for(request)
         return model_request_stream(
             model,
-            history_of(request.messages),
+            history_of(request.messages, model),
             model_settings=self._settings_for(request, model),
             model_request_parameters=parameters_of(request),
         )
@@ -112,24 +132,39 @@ class PydanticAIModel:
         return self._model if name in (None, self.name) else self._upstream(name)
 
     def _settings_for(self, request: ModelRequest, model: Model) -> ModelSettings:
-        if request.options == NO_OPTIONS:
+        if request.options == NO_OPTIONS and request.tool_choice is None:
             return self._settings
-        return accepted_by(model, {**self._settings, **settings_of(request.options, model.system)})
+        settings = {**self._settings, **settings_of(request.options, model.system)}
+        if request.tool_choice is not None:
+            settings["tool_choice"] = tool_choice_of(request.tool_choice)
+        return accepted_by(model, settings)
 
-    async def _chunks(self, response: StreamedResponse) -> AsyncGenerator[Sequence[ModelChunk]]:
+    async def _chunks(
+        self, response: StreamedResponse, model: str
+    ) -> AsyncGenerator[Sequence[ModelChunk]]:
         calls = ToolCallAssembly(_new_call_id)
+        parts = StreamedParts(model, calls)
         with self._failures(begun=True):
+            is_reported = False
             async for event in response:
-                if chunks := chunks_of(event, calls):
+                chunks = chunks_of(event, calls)
+                if not is_reported and response.usage.input_tokens and (so_far := usage(response)):
+                    # Some providers report the prompt's tokens first, and bill them also without an answer.
+                    is_reported, chunks = True, [*chunks, UsageSoFar(so_far)]
+                if isinstance(event, PartStartEvent) and event.index:
+                    chunks = [*chunks, *parts.complete(response, is_whole=False)]
+                if chunks:
                     yield chunks
-            yield [*calls.open_all(), ModelFinished(stop_reason(response, calls), usage(response))]
+            finished = ModelFinished(stop_reason(response, calls), usage(response))
+            opened = [*calls.open_all()]
+            yield [*opened, *parts.complete(response, is_whole=True), finished]
 
     @contextmanager
     def _failures(self, *, begun: bool) -> Iterator[None]:
         try:
             yield
         except (sdk.AgentRunError, sdk.UserError, httpx2.HTTPError) as error:
-            # `from None`: the SDK's own errors quote what the server said, and that may be the key.
+            # `from None`: the SDK's own errors quote the server's text, which may contain the key.
             raise presentable(failure(error, begun), self._secrets) from None
 
 
@@ -144,26 +179,27 @@ def build_model(
     idle_timeout: float,
     options: Mapping[str, Any],
 ) -> PydanticAIModel:
-    """A model that pydantic-ai knows as `provider_name:model_name`."""
+    """Build the model that pydantic-ai knows as `provider_name:model_name`."""
     try:
         provider_class = infer_provider_class(provider_name)
     except ValueError:
         raise ConfigurationError(f"provider {provider_name!r} is unknown") from None
     except ImportError as error:
         raise ConfigurationError(f"provider {provider_name!r} isn't installed: {error}") from None
-    client = _closing_client() if provider_name in _LEFT_OPEN else None
+    client = _closing_client() if provider_name in _LEAKING_PROVIDERS else None
     arguments = {"api_key": api_key, "base_url": base_url, "http_client": client}
 
-    @lru_cache(maxsize=MOST_UPSTREAM)
+    @lru_cache(maxsize=MAX_UPSTREAM_MODELS)
     def upstream(name: str) -> Model:
         return infer_model(f"{provider_name}:{name}", lambda _: provider)
 
     try:
-        provider = provider_class(**_accepted(provider_class, arguments))
+        provider = provider_class(**_accepted_arguments(provider_class, arguments))
         model = upstream(model_name)
     except (ImportError, ValueError, sdk.UserError) as error:
         raise ConfigurationError(f"provider {provider_name!r} can't be used: {error}") from None
     settings: dict[str, Any] = {
+        **_defaults_of(provider_name, options),
         **options,
         "timeout": idle_timeout,
         "first_event_timeout": timeout,
@@ -181,7 +217,16 @@ def build_model(
     )
 
 
-def _accepted(provider_class: type[Provider[Any]], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults_of(provider_name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The default settings. Options about Anthropic's cache replace all of its markers."""
+    if provider_name == "anthropic" and any("cache" in name for name in options):
+        return {}
+    return _DEFAULTS.get(provider_name, {})
+
+
+def _accepted_arguments(
+    provider_class: type[Provider[Any]], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
     given = {key: value for key, value in arguments.items() if value is not None}
     known = inspect.signature(provider_class.__init__).parameters
     for key in given:
@@ -192,17 +237,17 @@ def _accepted(provider_class: type[Provider[Any]], arguments: Mapping[str, Any])
 
 def _closing_client() -> httpx2.AsyncClient:
     client = create_async_httpx2_client()
-    client.event_hooks = {**client.event_hooks, "response": [_remember]}
+    client.event_hooks = {**client.event_hooks, "response": [_record_response]}
     return client
 
 
-async def _remember(response: httpx2.Response) -> None:
+async def _record_response(response: httpx2.Response) -> None:
     _responses.get().append(response)
 
 
 @asynccontextmanager
 async def _closing_responses() -> AsyncIterator[None]:
-    """Closes the responses of this task that `_LEFT_OPEN` providers would leave to themselves."""
+    """Closes the responses of this task that `_LEFT_OPEN` providers leave open."""
     responses: list[httpx2.Response] = []
     _responses.set(responses)
     try:

@@ -15,7 +15,7 @@ from app.domain.inference.options import (
 
 
 def settings_of(options: InferenceOptions, system: str) -> dict[str, Any]:
-    """The options that are set, under the names of a provider's system; without the model's name."""
+    """The options that are set, named for the provider's system, without the model's name."""
     sampling = {
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -28,7 +28,7 @@ def settings_of(options: InferenceOptions, system: str) -> dict[str, Any]:
 
 
 def _thinking(effort: ReasoningEffort, system: str) -> Mapping[str, Any]:
-    """The SDK knows efforts for all providers, and budgets only in some providers' own words."""
+    """The SDK has efforts for all providers, and budgets only for some."""
     match effort:
         case ThinkingBudget(tokens) if system == "anthropic":
             return {"anthropic_thinking": {"type": "enabled", "budget_tokens": tokens}}
@@ -42,8 +42,13 @@ def _thinking(effort: ReasoningEffort, system: str) -> Mapping[str, Any]:
             return {"thinking": effort}
 
 
+def tool_choice_of(choice: str) -> str | list[str]:
+    name = choice.removeprefix("tool:")
+    return choice if name == choice else [name]
+
+
 def accepted_by(model: Model, settings: Mapping[str, Any]) -> ModelSettings:
-    """The settings without those that the model would warn of and ignore."""
+    """The settings without those that the model would ignore with a warning."""
     accepted = {
         key: value for key, value in settings.items() if key not in model.unsupported_settings
     }

@@ -1,7 +1,7 @@
-"""A model that plays a script: needs no network and no key, for the demo and for tests.
+"""A model that plays a script. It needs no network and no key; the demo and tests use it.
 
-A script looks at the transcript, as a model would, and says what the next turn is. `in_order` gives a test
-an exact list of turns; `SCRIPTS` are those that a model in agents.toml can name.
+A script reads the transcript, as a model would, and returns the next turn. `in_order` gives a test an exact
+list of turns. `SCRIPTS` are the scripts that agents.toml can name.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.json_values import Json, compact
-from app.runtime.ports import (
+from app.runtime.ports.models import (
     CallArguments,
     CallOpened,
     ModelChunk,
@@ -29,25 +29,25 @@ from app.runtime.ports import (
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Text; each piece is what arrives together."""
+class ScriptedText:
+    """Text. The pieces arrive one by one."""
 
     pieces: tuple[str, ...]
 
     @staticmethod
-    def words(text: str) -> "Say":
-        """Word by word, nothing lost: joined again it is the text."""
-        return Say(tuple(_words(text)))
+    def words(text: str) -> "ScriptedText":
+        """Split the text into words. Joined again they are the same text."""
+        return ScriptedText(tuple(_split_words(text)))
 
 
 @dataclass(frozen=True, slots=True)
-class Think:
+class ScriptedReasoning:
     pieces: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A tool call. Arguments given as text are sent as they are, also when they aren't JSON."""
+    """A tool call. Arguments given as text are sent unchanged, also if they aren't JSON."""
 
     tool: str
     arguments: Json = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Gate:
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-Part: TypeAlias = Say | Think | Call | Fail | Gate
+Part: TypeAlias = ScriptedText | ScriptedReasoning | Call | Fail | Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ Script: TypeAlias = Callable[[ModelRequest], ScriptedTurn]
 
 
 def turn(*parts: Part | str, stop_reason: StopReason | None = None) -> ScriptedTurn:
-    """A turn of these parts; a plain string is streamed word by word."""
-    whole = tuple(Say.words(part) if isinstance(part, str) else part for part in parts)
+    """A turn of these parts. A plain string is streamed word by word."""
+    whole = tuple(ScriptedText.words(part) if isinstance(part, str) else part for part in parts)
     return ScriptedTurn(whole, stop_reason)
 
 
 class ScriptInOrder:
-    """A script that is a list: the first request gets the first turn. Keeps the requests."""
+    """A script that is a list: each request gets the next turn. Keeps the requests."""
 
     def __init__(self, turns: Sequence[ScriptedTurn]) -> None:
         self._turns = tuple(turns)
@@ -114,7 +114,7 @@ def in_order(*turns: ScriptedTurn) -> ScriptInOrder:
 
 
 class ScriptedModel:
-    """Plays what its script says, with a pause before each piece."""
+    """Plays its script, with a delay before each piece."""
 
     def __init__(self, name: str, script: Script, *, delay: float = 0.0) -> None:
         self._name = name
@@ -142,7 +142,7 @@ class ScriptedModel:
                 case Gate(reached, open_):
                     reached.set()
                     await open_.wait()
-                case Say() | Think() | Call():
+                case ScriptedText() | ScriptedReasoning() | Call():
                     for chunks in _chunks_of(part):
                         await self._pause()
                         pieces += 1
@@ -156,12 +156,12 @@ class ScriptedModel:
             await asyncio.sleep(self._delay)  # noqa: TID251  plays the pace of a model
 
 
-def _chunks_of(part: Say | Think | Call) -> Iterator[Sequence[ModelChunk]]:
+def _chunks_of(part: ScriptedText | ScriptedReasoning | Call) -> Iterator[Sequence[ModelChunk]]:
     match part:
-        case Say(pieces):
+        case ScriptedText(pieces):
             for piece in pieces:
                 yield [TextChunk(piece)]
-        case Think(pieces):
+        case ScriptedReasoning(pieces):
             for piece in pieces:
                 yield [ReasoningChunk(piece)]
         case Call():
@@ -169,13 +169,13 @@ def _chunks_of(part: Say | Think | Call) -> Iterator[Sequence[ModelChunk]]:
             arguments = part.arguments
             text = arguments if isinstance(arguments, str) else compact(arguments)
             yield [CallOpened(call_id, part.tool)]
-            for piece in _words(text):
+            for piece in _split_words(text):
                 yield [CallArguments(call_id, piece)]
         case _:
             assert_never(part)
 
 
-def _words(text: str) -> Iterator[str]:
+def _split_words(text: str) -> Iterator[str]:
     start = 0
     while start < len(text):
         end = text.find(" ", start) + 1 or len(text)
@@ -191,7 +191,7 @@ def _stop_reason(played: ScriptedTurn) -> StopReason:
 
 
 def _usage(request: ModelRequest, pieces: int) -> TokenUsage:
-    """A word counts as a token."""
+    """Counts a word as a token."""
     texts = [request.system_prompt, *(message.text for message in request.messages)]
     prompt = sum(len(text.split()) for text in texts)
     return TokenUsage(prompt_tokens=prompt, completion_tokens=pieces, total_tokens=prompt + pieces)

@@ -1,29 +1,86 @@
-"""The scripts that agents.toml can name. Their answers depend on the transcript only."""
+"""The scripts that agents.toml can name. Their answers depend on the transcript only.
 
+A prompt may tell a script which tools to call: `CALL name {json}` is one call, `CALLS 3 name {json}` is three
+calls at once. A prompt may have several such directives. Each is a round, played after the results of the
+round before. Directives within the arguments of a call are not executed, so that an agent can pass them to
+another agent.
+"""
+
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.domain.threads.messages import Message, Role
 from app.llm.scripted.model import Call, Script, ScriptedTurn, turn
-from app.llm.scripted.prompts import rounds_of
-from app.runtime.ports import ModelRequest
+from app.runtime.ports.models import ModelRequest
+
+MAX_ROUNDS = 200
+"""Maximum number of directives. Each may parse the rest of the prompt."""
+_DIRECTIVE = re.compile(r"\bCALL(?:S +(\d{1,3}))? +([\w.-]+) +(?=\{)")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Calls that are made at once: `times` calls of one tool with the same arguments."""
+
+    times: int
+    tool: str
+    arguments: str
+
+
+def rounds_of(prompt: str) -> tuple[Round, ...]:
+    """All rounds that a prompt asks for, in order. A directive without valid JSON is ignored."""
+    rounds: list[Round] = []
+    end = 0
+    for match in islice(_DIRECTIVE.finditer(prompt), MAX_ROUNDS):
+        if match.start() < end:
+            continue
+        try:
+            _, end = json.JSONDecoder().raw_decode(prompt, match.end())
+        except (ValueError, RecursionError):
+            continue
+        rounds.append(Round(int(match[1] or 1), match[2], prompt[match.end() : end]))
+    return tuple(rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """A prompt that matches is answered with a tool call; `{…}` are the pattern's groups.
+    """Answers a matching prompt with a tool call; `{…}` are the pattern's groups.
 
-    A call is only made when its tool is offered, as with any model.
+    The call is only made if its tool is offered, as with any model.
     """
 
     pattern: re.Pattern[str]
     announcement: str
     tool: str
     arguments: Mapping[str, str]
+    numbers: frozenset[str] = frozenset()
+    """The arguments that are numbers."""
+
+    def call(self, words: Mapping[str, str]) -> Call:
+        values = {key: value.format(**words) for key, value in self.arguments.items()}
+        return Call(
+            tool=self.tool,
+            arguments={
+                key: float(value) if key in self.numbers else value for key, value in values.items()
+            },
+        )
 
 
 _DEMO_RULES = (
+    ScriptRule(
+        re.compile(
+            r"\brefund\s+(?P<amount>\d{1,6}(?:\.\d{1,2})?)\s*(?:euros?|€)?\s+"
+            r"(?:(?:for|of)\s+)?(?:the\s+)?(?:order\s+)?(?P<number>[A-Z]-\d{1,6})",
+            re.I,
+        ),
+        "I will refund {amount} for order {number}. Above 50, a person has to approve it.",
+        "refund",
+        {"number": "{number}", "amount": "{amount}"},
+        frozenset({"amount"}),
+    ),
     ScriptRule(
         re.compile(r"\b(?:delete|remove)\s+(?:the file\s+)?(?P<path>[/~.][\w./~-]*[\w/])", re.I),
         "I will delete {path}. That can't be undone, so a person may have to approve it first.",
@@ -32,18 +89,18 @@ _DEMO_RULES = (
     ),
 )
 _DEMO_HINT = (
-    'I am a script that plays a model, so this runs without a key. Try "delete /tmp/old-report.txt", '
-    "or put a real model in agents.toml."
+    'I am a script that plays a model, so this runs without a key. Try "refund 80 for order A-7" or '
+    '"delete /tmp/old-report.txt", or put a real model in agents.toml.'
 )
 
 
 def demo(request: ModelRequest) -> ScriptedTurn:
-    """Deletes files on request and reports the result; otherwise says what it is."""
+    """Refunds orders and deletes files on request, and reports the result. Otherwise describes itself."""
     return _answer(request, _DEMO_RULES, _DEMO_HINT)
 
 
 def plain(request: ModelRequest) -> ScriptedTurn:
-    """Makes the calls that a prompt spells out; otherwise repeats the prompt."""
+    """Makes the calls that a prompt has directives for. Otherwise repeats the prompt."""
     return _answer(request, (), "That is all I have to say.")
 
 
@@ -64,10 +121,7 @@ def _answer(request: ModelRequest, rules: Sequence[ScriptRule], hint: str) -> Sc
         match = rule.pattern.search(prompt)
         if match is not None and rule.tool in offered:
             words = match.groupdict()
-            arguments = {key: value.format(**words) for key, value in rule.arguments.items()}
-            return turn(
-                rule.announcement.format(**words), Call(tool=rule.tool, arguments=arguments)
-            )
+            return turn(rule.announcement.format(**words), rule.call(words))
     return turn(f"You said: {prompt}\n\n{hint}" if prompt else hint)
 
 

@@ -13,13 +13,14 @@ import structlog
 
 from app import telemetry
 from app.clock import new_id
+from app.domain.agents.skills import with_skills
 from app.domain.errors import InferenceFailed
 from app.domain.ids import MessageId, RunId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import Usage
 from app.domain.threads.messages import LoggedMessage, Message
 from app.runtime.agent import ResolvedAgent
-from app.runtime.compaction.summarize import SummaryReply, summarize
+from app.runtime.compaction.summarize import SummaryReply, SummaryRequest, summarize
 from app.runtime.history import token_estimates
 from app.runtime.history.compaction_plan import (
     CompactionPlan,
@@ -28,8 +29,9 @@ from app.runtime.history.compaction_plan import (
     size_of,
 )
 from app.runtime.history.summaries import summary_message
-from app.runtime.ports import LanguageModel
+from app.runtime.ports.models import LanguageModel
 from app.runtime.state import Change, StateKey, StateScope, StateView
+from app.runtime.tool_search.revealed_tools import known_tools
 
 SUMMARY_TIMEOUT_SECONDS = 180.0
 """The longest time for one summary."""
@@ -42,7 +44,7 @@ log = structlog.get_logger(__name__)
 FAILURES: StateKey[JsonObject | None, JsonObject | None] = StateKey(
     "__context_compaction", lambda: None, scope=StateScope.THREAD
 )
-"""The number of failures in a row on this thread, and the message from which on to try again."""
+"""The number of consecutive failures on this thread, and the message that allows the next try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Compaction:
         self._task: asyncio.Task[None] | None = None
         self._outcome: CompactionResult | None = None
         self._if_failed = NO_RESULT
+        self._requests: list[SummaryRequest] = []
         self._sizes: list[int] = []
         self._sized_for: CompactionPolicy | None = None
 
@@ -88,8 +91,10 @@ class Compaction:
         is_too_early = failed is not None and history[-1].seq < failed["not_before_seq"]
         if self._task is not None or self._outcome is not None or is_too_early:
             return
-        overhead = token_estimates.of_text(agent.spec.system_prompt)
-        overhead += token_estimates.of_tools(tool.descriptor for tool in agent.tools.values())
+        prompt = with_skills(agent.spec.system_prompt, agent.spec.skills)
+        overhead = token_estimates.of_text(prompt)
+        tools = (tool.descriptor for tool in agent.tools.values())
+        overhead += token_estimates.of_tools(known_tools(tools, agent.tool_search, state))
         plan = plan_compaction(history, self._sizes, policy, overhead)
         if plan is not None:
             self._if_failed = _failure(failed, history[-1].seq)
@@ -106,12 +111,18 @@ class Compaction:
         return outcome or NO_RESULT
 
     def take_before_suspending(self) -> CompactionResult:
-        """Take the outcome when the run suspends.
+        """Take the outcome when the run suspends. An unfinished summary counts as failed.
 
-        An unfinished summary counts as failed. Otherwise a run that suspends often would start and cancel
-        one in each activation.
+        Otherwise a run that suspends often would start and cancel a summary in each activation.
         """
         return self.take() if self._task is None else self._if_failed
+
+    def take_requests(self) -> Sequence[SummaryRequest]:
+        """Take the requests for summaries that are not in the usage ledger yet."""
+        if not self._requests:
+            return ()
+        requests, self._requests = self._requests, []
+        return requests
 
     def put_back(self, outcome: CompactionResult) -> None:
         """Put an outcome back, because the commit that should have saved it wrote nothing."""
@@ -138,6 +149,8 @@ class Compaction:
     ) -> None:
         try:
             reply = await _summarize(plan, model, policy.max_message_tokens)
+            if reply.request is not None:
+                self._requests.append(reply.request)
             if reply.text is None:
                 self._outcome = replace(self._if_failed, usage=reply.usage)
             else:
@@ -162,7 +175,7 @@ async def _summarize(
     except InferenceFailed as error:
         log.warning("summary_failed", kind=error.kind, detail=error.detail)
     except Exception:
-        log.exception("summary_error")
+        log.exception("summary_failed")
     telemetry.summaries.labels(outcome).inc()
     return reply
 

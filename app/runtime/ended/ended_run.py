@@ -12,7 +12,7 @@ from app.domain.runs.runs import RunRecord, Usage
 from app.domain.threads.messages import LoggedMessage
 from app.runtime.active_run import OWN_EXTENSIONS, restored_state
 from app.runtime.agent import ResolvedAgent
-from app.runtime.ports import RememberedRules
+from app.runtime.ports.persistence import RememberedRules
 from app.runtime.state import ChangeBatch, StateScope, StateStore
 
 log = structlog.get_logger(__name__)

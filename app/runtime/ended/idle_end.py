@@ -18,11 +18,12 @@ from app.domain.runs.terminations import Termination
 from app.domain.threads.messages import LoggedMessage
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import CallState
-from app.runtime.active_run import ActivationStart, ActiveRun
-from app.runtime.agent import Found, UnknownAgentVersion, placeholder_agent
+from app.runtime.active_run import ActiveRun
+from app.runtime.agent import AgentLookup, UnknownAgentVersion, placeholder_agent
 from app.runtime.cancellation import Interruption
 from app.runtime.endings import close_open_calls, finish
-from app.runtime.ports import CheckpointStore
+from app.runtime.ports.persistence import CheckpointStore
+from app.runtime.run_session import ActivationStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class IdleRun:
 
     record: RunRecord
     next_seq: int
-    last_words: LoggedMessage | None
+    last_text: LoggedMessage | None
     """The assistant's last message with text in this run."""
     thread_state: JsonObject
     clock: Clock
@@ -42,7 +43,7 @@ class IdleRun:
 
     @property
     def log(self) -> list[LoggedMessage]:
-        return [] if self.last_words is None else [self.last_words]
+        return [] if self.last_text is None else [self.last_text]
 
 
 async def end_idle_run(idle: IdleRun, store: CheckpointStore, termination: Termination) -> None:
@@ -96,7 +97,7 @@ class _Unused:
     async def send(self, task_id: TaskId, text: str, key: str) -> TaskStatus | None:
         return None
 
-    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> Found:
+    async def at_version(self, agent_id: AgentId, version: AgentVersion | None) -> AgentLookup:
         return UnknownAgentVersion("a run that isn't executed has no agents")
 
 

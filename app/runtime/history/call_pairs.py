@@ -47,11 +47,11 @@ def with_one_result_per_call(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_effective_arguments(message: Message, results: dict[CallId, Message]) -> Message:
-    if all(result.ran_with is None for result in results.values()):
+    if all(result.edited_arguments is None for result in results.values()):
         return message
     calls = tuple(
-        replace(call, arguments=result.ran_with)
-        if (result := results.get(call.id)) is not None and result.ran_with is not None
+        replace(call, arguments=result.edited_arguments)
+        if (result := results.get(call.id)) is not None and result.edited_arguments is not None
         else call
         for call in message.tool_calls
     )

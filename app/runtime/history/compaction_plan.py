@@ -33,7 +33,7 @@ class CompactionPolicy:
     @property
     def max_message_tokens(self) -> int:
         """Tokens of one message that are read; the rest of a longer message is left out."""
-        return max(1, self.max_input_tokens // 2)
+        return self.max_input_tokens // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +108,11 @@ def _furthest_stop(
         if called < start and result >= read_from
     ]
     limit = min(_before_recent(log, policy.keep_recent_messages), *late_results, len(log))
-    stop = read_from
-    answered_at = -1
+    stop = answered_at = read_from
     for index in range(read_from, limit):
         budget -= min(sizes[index], policy.max_message_tokens)
         if budget < 0:
-            break
+            return stop
         answered_at = max(answered_at, *pairs.get(index, {}).values(), index)
         if answered_at == index:
             stop = index + 1
@@ -121,8 +120,8 @@ def _furthest_stop(
 
 
 def _before_recent(log: Sequence[LoggedMessage], keep: int) -> int:
-    for index in range(len(log) - 1, -1, -1):
+    for stop in range(len(log), 0, -1):
         if keep == 0:
-            return index + 1
-        keep -= summary_of(log[index].message) is None
+            return stop
+        keep -= summary_of(log[stop - 1].message) is None
     return 0

@@ -43,7 +43,7 @@ def summary_message(
     )
 
 
-def with_summary_in_place(log: Sequence[LoggedMessage]) -> list[Message]:
+def with_newest_summary(log: Sequence[LoggedMessage]) -> list[Message]:
     """The log's messages, with the newest summary instead of its range."""
     found = newest_summary_range(log)
     if found is None:
@@ -59,7 +59,7 @@ def with_summary_in_place(log: Sequence[LoggedMessage]) -> list[Message]:
 def newest_summary_range(log: Sequence[LoggedMessage]) -> SummaryRange | None:
     """The newest summary that fits this log; its range may include older summaries."""
     pairs: Pairs | None = None
-    for index in range(len(log) - 1, -1, -1):
+    for index in reversed(range(len(log))):
         summary = summary_of(log[index].message)
         if summary is not None:
             pairs = pairs_of([entry.message for entry in log]) if pairs is None else pairs

@@ -1,4 +1,4 @@
-"""Detects a stalled stream: one timer per stream, which is rescheduled only when it fires."""
+"""Detects a silent model, before and within its answer: one timer per request, which is rescheduled only when it fires."""
 
 import asyncio
 from types import TracebackType
@@ -18,8 +18,7 @@ class IdleTimeout:
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._scope = asyncio.timeout(None)
-        self._received_at = 0.0
-        self._is_paused = False
+        self.received()
 
     def received(self) -> None:
         self._received_at = self._loop.time()

@@ -5,33 +5,41 @@
              answer cut by      an interrupted answer     stream
              its length limit
 
-Without failures there is one attempt. Otherwise the model is asked again: for the whole answer while
-nothing of it came, else for its rest.
+Without failures there is one attempt. Otherwise the model is asked again: for the whole answer if none of it
+arrived, else for its rest.
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import structlog
 
 from app import telemetry
 from app.clock import sleep, yield_to_loop
 from app.domain.errors import InferenceFailed
-from app.domain.events.step_events import InferenceComplete
+from app.domain.events.step_events import InferenceComplete, InferenceRetry
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.inference.options import (
     NO_OPTIONS,
     InferenceOptions,
-    RetryPolicy,
+    models_in_order,
     options_from_json,
 )
 from app.domain.runs.limits import OnLimit
 from app.domain.runs.rate_limits import PartialAnswer, TimedPause
 from app.domain.threads.messages import Message, Role, Text, ToolCall, TruncationReason
+from app.domain.threads.provider_data import ProviderData
 from app.runtime.active_run import ActiveRun
 from app.runtime.cancellation import Interrupted, InterruptReason
 from app.runtime.inference.idle_timeout import IdleTimeout
+from app.runtime.inference.media_files import with_files
 from app.runtime.inference.partial_answers import keep_partial_answer, partial_answer
-from app.runtime.inference.rate_limit_waits import may_wait_again, note_answer
+from app.runtime.inference.provider_data_refusals import (
+    is_refusal,
+    record_refusal,
+    without_provider_data,
+)
+from app.runtime.inference.rate_limit_waits import may_wait_again, record_answer
 from app.runtime.inference.recovery import (
     LENGTH_LIMIT,
     RecoveryPlan,
@@ -45,9 +53,10 @@ from app.runtime.inference.recovery import (
 from app.runtime.inference.request import request_for
 from app.runtime.inference.retries import Attempts, PauseNeeded
 from app.runtime.inference.streamed_answer import StreamedAnswer, usage_json
+from app.runtime.inference.structured_output import answer_tool
 from app.runtime.phases import NO_REQUESTS, HookRequests
 from app.runtime.plugins import OverrideInference
-from app.runtime.ports import ModelRequest, StopReason
+from app.runtime.ports.models import ModelRequest, StopReason
 from app.runtime.state import Change, ChangeBatch, StateKey
 
 CONTINUATIONS: StateKey[int, int] = StateKey(
@@ -62,8 +71,8 @@ log = structlog.get_logger(__name__)
 class Reply:
     """A complete answer, without the calls that can't be run.
 
-    `malformed` names calls whose arguments aren't JSON, `oversized` calls whose arguments are too large,
-    and `dropped` calls that were incomplete when the stream broke off.
+    The names of those calls: `malformed` have arguments that aren't JSON, `oversized` have too large ones,
+    and `dropped` were incomplete when the stream broke off.
     """
 
     text: str
@@ -72,6 +81,8 @@ class Reply:
     oversized: tuple[str, ...]
     dropped: tuple[str, ...]
     stop_reason: StopReason
+    provider_data: ProviderData | None = None
+    """What the provider wants back with the answer."""
 
     @property
     def note(self) -> str | None:
@@ -104,7 +115,8 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
     options = run.agent.spec.options.overridden_by(_overrides_of(run))
     for override in requests.all_of(OverrideInference):
         options = options.overridden_by(override.options)
-    inference = _Inference(run, request_for(run, requests, options))
+    request = await with_files(run.files, request_for(run, requests, options))
+    inference = _Inference(run, request)
     started_at = run.clock.now()
     try:
         reply = await inference.complete_answer()
@@ -118,7 +130,7 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
         _keep_partial_text(run, inference.answer, error)
         raise
     keep_partial_answer(run, None)
-    note_answer(run)
+    record_answer(run)
     seconds = (run.clock.now() - started_at).total_seconds()
     telemetry.inference_seconds.labels(run.agent.model.name).observe(seconds)
     run.emit(
@@ -126,9 +138,15 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
             model=inference.attempts.model,
             duration_ms=round(seconds * 1000),
             usage=usage_json(inference.answer.usage),
+            first_token_ms=_milliseconds(started_at, inference.answer.first_chunk_at),
+            finish_reason=reply.stop_reason.value,
         )
     )
     return reply
+
+
+def _milliseconds(begin: datetime, end: datetime | None) -> int | None:
+    return None if end is None else max(0, round((end - begin).total_seconds() * 1000))
 
 
 def _overrides_of(run: ActiveRun) -> InferenceOptions:
@@ -159,11 +177,13 @@ def _keep_partial_text(run: ActiveRun, answer: StreamedAnswer, error: Exception)
     keep_partial_answer(run, None)
     if answer.text.strip():
         run.unsaved_answer = Message(
-            id=run.new_message_id(),
+            id=run.answer_id(),
             role=Role.ASSISTANT,
             content=(Text(answer.text),),
             cut_short=reason,
+            provider_data=answer.provider_data,
         )
+        run.emit(run.message_done(run.unsaved_answer))
 
 
 class _Inference:
@@ -172,10 +192,13 @@ class _Inference:
         self._request = request
         self._policy = run.agent.spec.retry
         self._recoveries = 0
+        self._requests = 1
         self._partial = partial_answer(run)
-        self.answer = StreamedAnswer(run, "" if self._partial is None else self._partial.text)
+        self.answer = StreamedAnswer(
+            run, "" if self._partial is None else self._partial.text, answer_tool(run.agent)
+        )
         self.attempts = Attempts(
-            _models(run, request.options, self._policy),
+            models_in_order(run.agent.model.name, request.options, self._policy),
             self._policy,
             run.rate_limits.suspend_after,
         )
@@ -207,7 +230,7 @@ class _Inference:
             )
             if not is_cut:
                 return self._reply(malformed, (), stop_reason)
-            if not self._may_continue():
+            if answer.is_full or not self._may_continue():
                 return self._reply((), (), stop_reason)
             telemetry.stream_recoveries.labels(self._run.agent.model.name, "length").inc()
             request = self._continuation(LENGTH_LIMIT, malformed)
@@ -227,6 +250,7 @@ class _Inference:
             oversized=tuple(self.answer.oversized),
             dropped=dropped,
             stop_reason=stop_reason,
+            provider_data=self.answer.provider_data,
         )
 
     def _may_continue(self) -> bool:
@@ -242,17 +266,25 @@ class _Inference:
         """Retry until an attempt completes (returns None), or breaks off after complete tool calls; then
         return the names of the dropped ones."""
         while True:
-            self.answer.begin_attempt()
+            self.answer.begin_attempt(self.attempts.model)
             try:
                 await self._attempt(request)
                 return None
             except InferenceFailed as failure:
                 if not self.answer.has_begun:
+                    if is_refusal(failure, request):
+                        record_refusal(self._run, self.attempts.model)
+                        request = without_provider_data(request)
+                        self._request = without_provider_data(self._request)
+                        await self._wait_before_next(failure, 0.0)
+                        continue
                     await self._wait_to_retry(failure)
                     continue
                 if not failure.retryable:
                     raise
                 interruption = failure
+            finally:
+                self.answer.end_attempt()
             self.attempts.answer_started()
             cause = cause_of(interruption)
             plan = plan_for(
@@ -263,7 +295,9 @@ class _Inference:
                 return self.answer.keep_complete_calls(cause)
             if self._recoveries >= self._policy.max_stream_retries:
                 raise failed(FailureKind.STREAM_INTERRUPTED, f"{cause}: {interruption.detail}")
-            log.info("answer_interrupted", model=self.attempts.model, cause=cause, plan=plan.value)
+            log.info(
+                "model_answer_interrupted", model=self.attempts.model, cause=cause, plan=plan.value
+            )
             self._count_recovery(plan)
             if plan is RecoveryPlan.CONTINUE:
                 dropped = self.answer.drop_calls(cause)
@@ -272,7 +306,8 @@ class _Inference:
                 self.answer.start_over(cause)
                 self._partial = None
                 request = self._request
-            await self._wait(pause_before_recovery(cause, self._recoveries, self._policy))
+            seconds = pause_before_recovery(cause, self._recoveries, self._policy)
+            await self._wait_before_next(interruption, seconds)
             self._recoveries += 1
 
     async def _attempt(self, request: ModelRequest) -> None:
@@ -280,18 +315,26 @@ class _Inference:
         if model != run.agent.model.name or request.options.upstream_model is not None:
             request = replace(request, options=replace(request.options, upstream_model=model))
         limit = idle_limit(self._policy, model, request.options)
-        async with run.interruption.interruptible(), run.agent.model.stream(request) as stream:
-            async with IdleTimeout(limit) as idle_timeout:
+        request = replace(request, idle_timeout=limit)
+        async with run.interruption.interruptible(), IdleTimeout(limit) as idle_timeout:
+            async with run.agent.model.stream(request) as stream:
                 async for chunks in stream:
                     idle_timeout.pause()
                     is_first = not answer.has_begun
                     for chunk in chunks:
                         answer.add(chunk)
+                        if answer.is_full:
+                            break
                     if is_first:
                         # Clients get the first text before the rest is processed.
                         await yield_to_loop()
                     await run.events.wait_for_capacity()
+                    if answer.is_full:
+                        break
                     idle_timeout.received()
+            if answer.is_full:
+                log.warning("model_answer_too_long", model=model, max_bytes=run.max_answer_bytes)
+                answer.stop_at_limit()
             if answer.stop_reason is None:
                 raise failed(
                     FailureKind.STREAM_INTERRUPTED,
@@ -302,6 +345,12 @@ class _Inference:
         seconds = self.attempts.pause_after(failure)
         log.info("model_retried", model=self.attempts.model, after=failure.kind, wait=seconds)
         telemetry.inference_retries.labels(self._run.agent.model.name, failure.kind).inc()
+        await self._wait_before_next(failure, seconds)
+
+    async def _wait_before_next(self, failure: InferenceFailed, seconds: float) -> None:
+        """Tell clients that the model is asked again, and wait until then."""
+        self._requests += 1
+        self._run.emit(InferenceRetry(self._requests, failure.kind, round(seconds * 1000)))
         await self._wait(seconds)
 
     async def _wait(self, seconds: float) -> None:
@@ -314,12 +363,3 @@ class _Inference:
 
     def _count_recovery(self, plan: RecoveryPlan) -> None:
         telemetry.stream_recoveries.labels(self._run.agent.model.name, plan.value).inc()
-
-
-def _models(run: ActiveRun, options: InferenceOptions, policy: RetryPolicy) -> list[str]:
-    """The requested model and its fallbacks, each once."""
-    fallbacks = options.fallback_upstream_models
-    if fallbacks is None:
-        fallbacks = policy.fallback_upstream_models
-    first = options.upstream_model or run.agent.model.name
-    return list(dict.fromkeys([first, *fallbacks]))

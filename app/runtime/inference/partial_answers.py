@@ -1,4 +1,4 @@
-"""Answers that a rate limit interrupted: the run's state keeps one until it is complete or the run ends."""
+"""Answers that a rate limit interrupted. The run's state has one until it is complete or the run ends."""
 
 from app.domain.runs.rate_limits import (
     PARTIAL_ANSWER,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from app.domain.runs.rate_limits import (
     RATE_LIMIT_WAITS,
-    AskedBy,
+    PauseOrigin,
     RateLimitWaits,
     TimedPause,
     waits_from_json,
@@ -18,25 +18,25 @@ _WAITS: StateKey[RateLimitWaits, RateLimitWaits] = StateKey(
 )
 
 
-def waits_so_far(run: ActiveRun) -> RateLimitWaits:
+def current_waits(run: ActiveRun) -> RateLimitWaits:
     run.state.register([_WAITS])
     return run.state.snapshot.get(_WAITS)
 
 
-def note_waits(run: ActiveRun, waits: RateLimitWaits) -> None:
+def record_waits(run: ActiveRun, waits: RateLimitWaits) -> None:
     """Replace the waits; the next save stores them."""
-    if waits != waits_so_far(run):
+    if waits != current_waits(run):
         run.change_state(ChangeBatch([Change(_WAITS, waits)]))
 
 
-def note_answer(run: ActiveRun) -> None:
+def record_answer(run: ActiveRun) -> None:
     """Reset the count of breaker waits after a complete answer."""
-    note_waits(run, replace(waits_so_far(run), breaker_waits=0))
+    record_waits(run, replace(current_waits(run), breaker_waits=0))
 
 
 def may_wait_again(run: ActiveRun, pause: TimedPause) -> bool:
     """Whether the run may wait once more. Waits for a breaker are limited like retries of the model; waits
     for a provider only by the sum of their seconds."""
-    if pause.asked_by is not AskedBy.BREAKER:
+    if pause.origin is not PauseOrigin.BREAKER:
         return True
-    return waits_so_far(run).breaker_waits < run.agent.spec.retry.max_retries
+    return current_waits(run).breaker_waits < run.agent.spec.retry.max_retries

@@ -15,7 +15,7 @@ from app.domain.ids import MessageId
 from app.domain.inference.failures import FailureKind
 from app.domain.inference.options import InferenceOptions, RetryPolicy
 from app.domain.threads.messages import Message, Role, Text, Visibility
-from app.runtime.ports import ModelRequest, StopReason
+from app.runtime.ports.models import ModelRequest, StopReason
 
 IDLE_STALL = "idle stall"
 CONNECTION_RESET = "connection reset"
@@ -75,10 +75,10 @@ def continuation_request(
     request: ModelRequest, text: str, cause: str, dropped: Sequence[str]
 ) -> ModelRequest:
     """The request for the rest of an answer. Its prompt is only in the request, never in the log."""
-    added = [_prompt(cause, dropped, has_text=bool(text.strip()))]
-    if text.strip():
-        added.insert(0, _message("partial-answer", Role.ASSISTANT, text))
-    return replace(request, messages=[*request.messages, *added])
+    has_text = bool(text.strip())
+    answer = [_message("partial-answer", Role.ASSISTANT, text)] if has_text else []
+    prompt = _prompt(cause, dropped, has_text=has_text)
+    return replace(request, messages=[*request.messages, *answer, prompt])
 
 
 def _prompt(cause: str, dropped: Sequence[str], *, has_text: bool) -> Message:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from app.domain.errors import HoldfastError, InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.inference.options import RetryPolicy
-from app.domain.runs.rate_limits import AskedBy, RateLimitPolicy, TimedPause
+from app.domain.runs.rate_limits import PauseOrigin, RateLimitPolicy, TimedPause
 
 
 class PauseNeeded(HoldfastError):
@@ -89,7 +89,7 @@ class Attempts:
         is_breaker_open = failure.kind == FailureKind.MODEL_UNAVAILABLE
         return TimedPause(
             seconds=seconds,
-            asked_by=AskedBy.BREAKER if is_breaker_open else AskedBy.PROVIDER,
+            origin=PauseOrigin.BREAKER if is_breaker_open else PauseOrigin.PROVIDER,
             source=self.model,
             detail=failure.detail,
         )

@@ -5,6 +5,7 @@ Emitted text stays valid until `stream_reset`; calls belong to one attempt.
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from app import telemetry
@@ -17,19 +18,24 @@ from app.domain.events.tool_call_events import (
 )
 from app.domain.ids import CallId
 from app.domain.json_tokens import has_more_tokens
-from app.domain.json_values import storable, storable_text
+from app.domain.json_values import float_as_stored, storable, storable_text, utf8_size
 from app.domain.runs.runs import Usage
 from app.domain.threads.messages import ToolCall
+from app.domain.threads.provider_data import ProviderData
+from app.domain.usage.billed_requests import UsageKind
 from app.runtime.active_run import ActiveRun
-from app.runtime.ports import (
+from app.runtime.inference.provider_parts import CollectedParts
+from app.runtime.ports.models import (
     CallArguments,
     CallOpened,
     ModelChunk,
     ModelFinished,
+    ProviderParts,
     ReasoningChunk,
     StopReason,
     TextChunk,
     TokenUsage,
+    UsageSoFar,
 )
 
 MAX_ARGUMENT_CHARACTERS = 1_000_000
@@ -49,21 +55,34 @@ class _OpenCall:
 
 
 class StreamedAnswer:
-    """Emits each part as it comes. `initial_text` is text that an earlier activation emitted."""
+    """Emits each part as it comes. `initial_text` is text that an earlier activation emitted.
 
-    def __init__(self, run: ActiveRun, initial_text: str = "") -> None:
+    A call of the `answer_tool` isn't a call: its arguments are text.
+    """
+
+    def __init__(
+        self, run: ActiveRun, initial_text: str = "", answer_tool: str | None = None
+    ) -> None:
         self._run = run
         self._text: list[str] = [initial_text]
         self._calls: dict[CallId, _OpenCall] = {}
+        self._answer_tool = answer_tool
+        self._answer_calls: set[CallId] = set()
         self._usage: TokenUsage | None = None
+        self._attempt_usage: TokenUsage | None = None
+        self._model = run.agent.model.name
+        self._parts = CollectedParts()
         self.calls: list[ToolCall] = []
         """The complete calls, emitted as `tool_call_ready`."""
         self.stop_reason: StopReason | None = None
-        """Why the last attempt stopped; None while it streams or if it broke off."""
+        """Why the last attempt stopped. None while it streams, or if it was interrupted."""
         self.has_begun = False
         """Whether the last attempt has streamed anything."""
+        self.first_chunk_at: datetime | None = None
+        """When the first attempt that streamed anything did so."""
         self.oversized: list[str] = []
         """Names of calls whose arguments are too large."""
+        self._bytes_left = run.max_answer_bytes - utf8_size(initial_text)
 
     @property
     def text(self) -> str:
@@ -74,30 +93,72 @@ class StreamedAnswer:
         """The tokens of all attempts, as far as the provider reported them."""
         return self._usage
 
-    def begin_attempt(self) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether more came than the answer may have, over all attempts. The rest was cut off."""
+        return self._bytes_left < 0
+
+    @property
+    def provider_data(self) -> ProviderData | None:
+        """What the provider wants back with the answer, of the parts that are complete."""
+        text = self.text
+        return self._parts.of_answer(text) if text or self.calls else None
+
+    def begin_attempt(self, model: str) -> None:
+        """Begin a request to `model`, which is the provider's name of it."""
+        self._model = model
         self._calls.clear()
+        self._parts.begin_attempt(sum(map(len, self._text)))
         self.stop_reason = None
         self.has_begun = False
 
     def add(self, chunk: ModelChunk) -> None:
-        self.has_begun = True
+        if not self.has_begun and not isinstance(chunk, UsageSoFar):
+            self.has_begun = True
+            self.first_chunk_at = self.first_chunk_at or self._run.clock.now()
         match chunk:
             case TextChunk(text):
-                self._text.append(text)
-                self._run.emit(TextDelta(text))
+                self._add_text(text)
             case ReasoningChunk(text):
-                self._run.emit(ReasoningDelta(text))
+                self._run.emit(ReasoningDelta(self._fitting(text)))
+            case CallOpened(call_id, name) if name == self._answer_tool:
+                self._answer_calls.add(call_id)
+                if any(piece.strip() for piece in self._text):
+                    self._add_text("\n")
+            case CallArguments(call_id, delta) if call_id in self._answer_calls:
+                self._add_text(delta)
             case CallOpened(call_id, name):
                 call = _OpenCall(CallId(storable_text(call_id)), storable_text(name))
                 self._calls[call_id] = call
                 self._run.emit(ToolCallStart(call.id, call.name))
             case CallArguments(call_id, delta):
-                call = self._calls[call_id]
-                call.arguments.append(delta)
-                self._run.emit(ToolCallDelta(call.id, delta))
+                call, fitting = self._calls[call_id], self._fitting(delta)
+                call.arguments.append(fitting)
+                self._run.emit(ToolCallDelta(call.id, fitting))
+            case ProviderParts():
+                self._parts.add(chunk)
             case ModelFinished(stop_reason, usage):
                 self.stop_reason = stop_reason
-                self._count(usage)
+                self._attempt_usage = usage or self._attempt_usage
+            case UsageSoFar(usage):
+                self._attempt_usage = usage
+
+    def _add_text(self, text: str) -> None:
+        fitting = self._fitting(text)
+        self._text.append(fitting)
+        self._run.emit(TextDelta(fitting))
+
+    def _fitting(self, text: str) -> str:
+        """The beginning of the text that the answer has room for."""
+        left = self._bytes_left
+        self._bytes_left -= utf8_size(text)
+        if self._bytes_left >= 0:
+            return text
+        return text.encode(errors="replace")[: max(left, 0)].decode(errors="ignore")
+
+    def stop_at_limit(self) -> None:
+        """End a full answer as its length limit does."""
+        self.stop_reason = StopReason.MAX_TOKENS
 
     def complete(self, reason: str) -> tuple[str, ...]:
         """End the attempt: emit its calls as ready. Cancel calls whose arguments aren't JSON, and return
@@ -141,6 +202,7 @@ class StreamedAnswer:
         """Discard the answer, and emit `stream_reset`."""
         self._text.clear()
         self._calls.clear()
+        self._parts.clear()
         self._run.emit(StreamReset(reason))
 
     def _add_ready(self, call: _OpenCall, arguments: Any) -> None:
@@ -157,8 +219,9 @@ class StreamedAnswer:
                 complete[id_] = arguments
         return complete
 
-    def _count(self, usage: TokenUsage | None) -> None:
-        """Add reported tokens to the run's usage, even if the answer fails later."""
+    def end_attempt(self) -> None:
+        """Add the reported tokens to the run's usage, also if the attempt failed or was interrupted."""
+        usage, self._attempt_usage = self._attempt_usage, None
         if usage is None:
             return
         self._usage = usage if self._usage is None else add_usage(self._usage, usage)
@@ -167,6 +230,7 @@ class StreamedAnswer:
         telemetry.tokens.labels(model, "input").inc(read)
         telemetry.tokens.labels(model, "output").inc(written)
         self._run.usage += Usage(read, written)
+        self._run.bill(usage, self._model, UsageKind.INFERENCE)
 
 
 def add_usage(first: TokenUsage, second: TokenUsage) -> TokenUsage:
@@ -197,7 +261,7 @@ def _parse(arguments: str) -> Any:
     if len(arguments) > MAX_ARGUMENT_CHARACTERS or has_more_tokens(arguments, MAX_ARGUMENT_TOKENS):
         return _TOO_LARGE
     try:
-        value = storable(json.loads(arguments))
+        value = storable(json.loads(arguments, parse_float=float_as_stored))
         # Python parses NaN, and reads too large numbers as infinite; neither is JSON.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):

@@ -1,7 +1,12 @@
 """The gate: decides whether a call may run, right before it would.
 
-It checks in this order: that the tool exists and the arguments fit, the plugins, the agent's `approval`
-list, frontend tools, delegates and background tools, and last the limit of tool calls.
+It checks in this order:
+
+1. The tool exists, the model has seen it, the skill in use allows it, and the arguments fit its schema.
+   Searches for tools are answered.
+2. The plugins, the tool's own condition, and the agent's `approval` list.
+3. Whether it is a call of a frontend tool, a delegate or a background tool.
+4. The limit of tool calls.
 
 Of the plugins' requests `Block` comes first, then `Suspend`, `WaitFor` and `SetResult`. Of two equal
 requests that of the earlier plugin counts.
@@ -15,11 +20,18 @@ import structlog
 
 from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId
-from app.domain.json_values import Json
+from app.domain.json_values import Json, as_object
+from app.domain.rules.rules import Behavior, decide_by_rules, denied_by_rule
 from app.domain.runs.limits import OnLimit
 from app.domain.threads.messages import ToolCall
 from app.domain.tickets.tickets import TicketKind
-from app.domain.tools.tool_calls import CallState, ResumeMode, SuspensionRequest, ToolResult
+from app.domain.tools.tool_calls import (
+    CallState,
+    CallStatus,
+    ResumeMode,
+    SuspensionRequest,
+    ToolResult,
+)
 from app.runtime.active_run import ActiveRun
 from app.runtime.phases import HookRequests, call_hooks
 from app.runtime.plugins import (
@@ -31,7 +43,12 @@ from app.runtime.plugins import (
     Suspend,
     WaitFor,
 )
+from app.runtime.ports.tools import NeedsApproval
+from app.runtime.skills.refused_calls import answer_to_call_beside_skill
+from app.runtime.state import Change
 from app.runtime.tool_calls.call_events import gate_wait, received_at_gate
+from app.runtime.tool_calls.execute import context_for
+from app.runtime.tool_calls.tool_search import answer_to_unshown_call, search_answer
 
 R = TypeVar("R", Block, Suspend, SetResult)
 
@@ -43,13 +60,15 @@ class CallRefused:
     """The call can't run; `result` is its error."""
 
     result: ToolResult
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """The call doesn't run, because a plugin gave its result."""
+    """The call doesn't run, because a plugin or the search for tools gave its result."""
 
     result: ToolResult
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +128,29 @@ async def gate_call(
     is_counted: bool = False,
 ) -> Verdict | None:
     """Why the call may not run here, or None. With `is_counted` the limit has counted it before."""
+    is_new = state.status is CallStatus.PENDING
+    if is_new and (unshown := answer_to_unshown_call(run, state)) is not None:
+        return CallRefused(unshown[0], (unshown[1],))
+    if is_new and (refused := answer_to_call_beside_skill(run, state)) is not None:
+        return CallRefused(refused)
     refusal = _refusal(run, state)
     if refusal is not None:
         return CallRefused(refusal)
+    if (answer := search_answer(run, state)) is not None:
+        return CallAnswered(answer[0], (answer[1],))
     requests = await call_hooks(
         run,
         Phase.TOOL_GATE,
         call=with_effective_arguments(state),
+        tool=run.agent.tools[state.call.name].descriptor,
         was_approved=was_approved,
         resume_input=resume_input,
         received=partial(received_at_gate, run.answers, state),
     )
-    verdict = await _verdict_of_plugins(run, requests, state) or _verdict_of_agent(
-        run, state, was_approved
-    )
+    verdict = await _verdict_of_plugins(run, requests, state)
+    if verdict is None and not was_approved:
+        verdict = await _verdict_of_tool(run, state)
+    verdict = verdict or _verdict_of_agent(run, state, was_approved)
     would_run = verdict is None or isinstance(verdict, AsTask | AsChild)
     if would_run and not is_counted and not run.usage_meter.reserve_call(state.call.id):
         return OverLimit(waits=run.usage_meter.limits.on_limit is OnLimit.ASK)
@@ -158,6 +186,34 @@ async def _verdict_of_plugins(
     return None
 
 
+async def _verdict_of_tool(run: ActiveRun, state: CallState) -> Verdict | None:
+    """The tool's own condition for approval. A rule of the agents file can't lift it, but a remembered one does."""
+    name, tool = state.call.name, run.agent.tools[state.call.name]
+    if not (isinstance(tool, NeedsApproval) and tool.needs_approval):
+        return None
+    arguments = as_object(state.effective_arguments) or {}
+    async with run.interruption.interruptible():
+        question = await tool.approval_question(
+            dict(arguments), context_for(run, state, run.state.snapshot)
+        )
+    if question is None:
+        return None
+    rule = decide_by_rules(
+        name, arguments, await run.remembered_rules(), tool.descriptor.parameters
+    )
+    match None if rule is None else rule.behavior:
+        case Behavior.ALLOW:
+            return None
+        case Behavior.DENY:
+            return CallAnswered(ToolResult.error(name, denied_by_rule(rule)))
+        case _:
+            return MustAsk(approval_of_call(state.call, question), TicketKind.APPROVAL)
+
+
+def approval_of_call(call: ToolCall, question: str) -> SuspensionRequest:
+    return SuspensionRequest(question, action=APPROVAL_ACTION, suspension_id=f"perm_{call.id}")
+
+
 def _first(requests: HookRequests, kind: type[R], state: CallState) -> R | None:
     found = requests.all_of(kind)
     if len(found) > 1:
@@ -175,14 +231,8 @@ def _verdict_of_agent(run: ActiveRun, state: CallState, was_approved: bool) -> V
     name, call_id = state.call.name, state.call.id
     has_permission_plugin = any(plugin.name == PERMISSION for plugin in run.agent.plugins.plugins)
     if name in run.agent.spec.approval and not (has_permission_plugin or was_approved):
-        return MustAsk(
-            SuspensionRequest(
-                f"Tool '{name}' suspended: awaiting approval",
-                action=APPROVAL_ACTION,
-                suspension_id=f"perm_{call_id}",
-            ),
-            TicketKind.APPROVAL,
-        )
+        question = f"Tool '{name}' suspended: awaiting approval"
+        return MustAsk(approval_of_call(state.call, question), TicketKind.APPROVAL)
     if run.agent.tools[name].descriptor.is_frontend:
         return MustAsk(
             SuspensionRequest(

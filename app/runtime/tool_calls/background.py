@@ -1,4 +1,4 @@
-"""Starts background tasks, and tells whether the run's last answer still stands."""
+"""Starts background tasks, and checks whether the run's last answer is final."""
 
 from app.clock import new_id
 from app.domain.children.background_tasks import NewTask, started_result

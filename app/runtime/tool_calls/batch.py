@@ -17,7 +17,10 @@ from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.terminations import Termination
 from app.domain.threads.messages import Message, Role
-from app.domain.tickets.tickets import Ticket, TicketKind, ticket_to_json
+from app.domain.tickets.opening import kind_of_suspension
+from app.domain.tickets.ticket_json import ticket_to_json
+from app.domain.tickets.tickets import Ticket, TicketKind
+from app.domain.timestamps import format_timestamp
 from app.domain.tools.tool_calls import (
     INTERRUPTED,
     CallState,
@@ -33,14 +36,19 @@ from app.runtime.phases import HookRequests, call_hooks
 from app.runtime.plugins import Phase
 from app.runtime.state import ChangeBatch
 from app.runtime.tool_calls.approval_gate import with_effective_arguments
-from app.runtime.tool_calls.execute import Executed, Resumption, execute
+from app.runtime.tool_calls.execute import CallSpan, Executed, Resumption, execute
 from app.runtime.tool_calls.state_changes import (
     ParallelChanges,
     apply_changes,
     executed_before,
     updates_of,
 )
-from app.runtime.tool_calls.tickets import CallTicket, call_ticket, held_call, outcome_unknown
+from app.runtime.tool_calls.tickets import (
+    CallTicket,
+    call_held_by_limit,
+    call_ticket,
+    outcome_unknown,
+)
 
 INTERRUPTIONS = (Interrupted, PluginFailed)
 """Exceptions that end a batch in the middle; the results so far are saved first."""
@@ -70,6 +78,7 @@ class ToolBatch:
         """The ticket that the calls over the limit wait for."""
         self.held: set[CallId] = set()
         self._positions: dict[CallId, int] = {}
+        self._spans: dict[CallId, CallSpan] = {}
         self._has_results = False
         """Whether tools have returned since the last save."""
         self.stop: Termination | None = None
@@ -137,13 +146,18 @@ class ToolBatch:
     ) -> CallStatus:
         """Add the call's result, or open a ticket if the tool suspended the call."""
         self._has_results = True
+        if executed.span is not None:
+            self._spans[state.call.id] = executed.span
         applied = apply_changes(self.run, state, executed, self.parallel_changes)
         if applied.result.suspension is not None:
             # Its state changes are saved by the same commit, and must not be applied again.
             self.keep_unreported(state, Executed(applied.result))
             suspension = applied.result.suspension
-            kind = TicketKind.INPUT if suspension.event is None else TicketKind.EVENT
-            await self.open_ticket(state, suspension, kind)
+            kind = kind_of_suspension(suspension)
+            if kind is TicketKind.OUTCOME_UNKNOWN:
+                await self.open_outcome_ticket(state, None, lost=suspension.message)
+            else:
+                await self.open_ticket(state, suspension, kind)
             return CallStatus.SUSPENDED
         try:
             self._keep_requests(
@@ -179,8 +193,8 @@ class ToolBatch:
     def cancel(self, state: CallState, payload: Json, reason: str | None) -> None:
         """Cancel the call as a person decided; their payload or reason is its result."""
         result = payload if payload is not None else reason
-        self._add_message(state, ToolResult.success(state.call.name, result), CallStatus.CANCELLED)
-        self.pending_events.append(ToolCallResumed(state.call.id, result))
+        cancelled = Executed(ToolResult.success(state.call.name, result))
+        self._add_result(state, cancelled, CallStatus.CANCELLED, resumed=True)
 
     async def open_ticket(
         self,
@@ -195,18 +209,20 @@ class ToolBatch:
             await call_ticket(self.run, state, suspension, kind, evidence, others=self.new_tickets)
         )
 
-    async def open_outcome_ticket(self, state: CallState, why: str | None) -> None:
-        """Ask a person what the call did, because its worker was lost."""
-        request, evidence = await outcome_unknown(self.run, state, why)
+    async def open_outcome_ticket(
+        self, state: CallState, why: str | None, *, lost: str = "its worker was lost"
+    ) -> None:
+        """Ask a person what the call did, because its worker or its connection was lost."""
+        request, evidence = await outcome_unknown(self.run, state, why, lost)
         await self.open_ticket(state, request, TicketKind.OUTCOME_UNKNOWN, evidence)
 
-    def hold(self, state: CallState, limit_ticket: Ticket) -> None:
+    def hold_for_limit(self, state: CallState, limit_ticket: Ticket) -> None:
         """Hold the call back until the limit is raised; one ticket is enough for all held calls."""
         self.limit_ticket = limit_ticket
         self.held.add(state.call.id)
         if state.status is not CallStatus.SUSPENDED:
             self._positions[state.call.id] = state.position
-            self.new_tickets.append(held_call(self.run, state, limit_ticket))
+            self.new_tickets.append(call_held_by_limit(self.run, state, limit_ticket))
 
     @property
     def opened(self) -> list[Ticket]:
@@ -265,27 +281,42 @@ class ToolBatch:
             self.changed.clear()
             self._has_results = False
 
-    def _add_result(self, state: CallState, executed: Executed, *, resumed: bool = False) -> None:
-        result = executed.result
-        message = self._add_message(state, result, executed.status)
-        if resumed:
-            self.pending_events.append(ToolCallResumed(state.call.id, result.resumed_payload()))
-        else:
-            self.pending_events.append(
-                ToolCallDone(state.call.id, message.id, result.to_json(), executed.status.value)
+    def _add_result(
+        self,
+        state: CallState,
+        executed: Executed,
+        status: CallStatus | None = None,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        status = status or executed.status
+        message = self._add_message(state, executed.result, status)
+        event = ToolCallResumed if resumed else ToolCallDone
+        shown = executed.result.to_json(status)
+        span = self._spans.get(state.call.id)
+        self.pending_events.append(
+            event(
+                tool_call_id=state.call.id,
+                message_id=message.id,
+                result=shown,
+                started_at=None if span is None else format_timestamp(span.started_at),
+                duration_ms=None if span is None else round(span.seconds * 1000),
             )
+        )
 
-    def _position_of(self, message: Message) -> int:
+    def _position_of(self, message: Message) -> tuple[bool, int]:
         """Sorts the assistant message first, then results in the order of their calls, then notes."""
-        if message.tool_call_id is None:
-            return -1 if message.role is Role.ASSISTANT else len(self._positions)
-        return self._positions[message.tool_call_id]
+        call_id = message.tool_call_id
+        position = len(self._positions) if call_id is None else self._positions[call_id]
+        return message.role is not Role.ASSISTANT, position
 
     def _add_message(self, state: CallState, result: ToolResult, status: CallStatus) -> Message:
-        message = result.as_message(self.run.new_message_id(), state.call.id, state.run_with)
+        message = result.as_message(
+            self.run.new_message_id(), state.call.id, status, state.edited_arguments
+        )
         self.messages.append(message)
         self._positions[state.call.id] = state.position
-        kept = None if self.parallel_changes is None else self.parallel_changes.kept_for(state)
+        kept = None if self.parallel_changes is None else self.parallel_changes.outcome_of(state)
         self.changed[state.call.id] = replace(state, status=status, unreported_outcome=kept)
         telemetry.tool_calls.labels(self._label(state.call.name), status.value).inc()
         return message

@@ -17,13 +17,13 @@ from app.domain.tickets.decisions import Action
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import CallState, ResumeMode, SuspensionRequest
 from app.runtime.plugins import WaitFor
-from app.runtime.ports import TicketAnswers
+from app.runtime.ports.persistence import TicketAnswers
 
 WAIT_ACTION = "wait_for_event"
 
 
 class CallSuspended(BaseException):
-    """Leaves a tool at `wait_for`. An `except Exception` of the tool doesn't catch it."""
+    """Leaves a tool at `wait_for`, `approve` or `ask`. An `except Exception` of the tool doesn't catch it."""
 
 
 def wait_request(
@@ -40,37 +40,55 @@ def wait_request(
     )
 
 
-class CallEvents:
-    """The waits of one execution of a call. The first wait without an answer suspends the call."""
+class CallTickets:
+    """The tickets of one execution of a call, and the first wait without an answer, which suspends it."""
 
     def __init__(self, answers: TicketAnswers, state: CallState) -> None:
         self._answers = answers
         self._state = state
         self._loop = asyncio.get_running_loop()
-        self._counted: Counter[tuple[str, str]] = Counter()
         self._tickets: Sequence[Ticket] | None = None
         self.waiting: SuspensionRequest | None = None
         """The wait that suspends the call."""
 
-    async def receive(
-        self, name: str, key: str, schema: JsonObject | None, timeout: float | None
-    ) -> Json:
+    def require_loop(self, who: str) -> None:
         if asyncio.get_running_loop() is not self._loop:
-            raise EventWaitInvalid("wait_for needs an async tool: write it as `async def`")
-        wait = EventWait(name=name, key=key, number=self._counted[name, key], timeout=timeout)
-        request = wait_request(wait, schema, ResumeMode.PASS_DECISION_TO_TOOL)
-        self._counted[name, key] += 1
+            raise EventWaitInvalid(f"{who} an async tool: write it as `async def`")
+
+    async def all(self) -> Sequence[Ticket]:
+        """All tickets of the call, oldest first."""
         if self._tickets is None:
             # An executing call has no open ticket, so its tickets can't change meanwhile.
             self._tickets = await tickets_of_call(self._answers, self._state)
-        ticket = answered_wait(self._tickets, request)
-        if ticket is not None:
-            if ticket.decision is None:
-                raise EventTimedOut(timeout_message(name, key))
-            return ticket.decision.answer.result
+        return self._tickets
+
+    def suspended(self, request: SuspensionRequest) -> CallSuspended:
+        """Note the wait, and return what has to be raised."""
         if self.waiting is None:
             self.waiting = request
-        raise CallSuspended
+        return CallSuspended()
+
+
+class CallEvents:
+    """The waits for events of one execution of a call."""
+
+    def __init__(self, tickets: CallTickets) -> None:
+        self._tickets = tickets
+        self._counted: Counter[tuple[str, str]] = Counter()
+
+    async def receive(
+        self, name: str, key: str, schema: JsonObject | None, timeout: float | None
+    ) -> Json:
+        self._tickets.require_loop("wait_for needs")
+        wait = EventWait(name=name, key=key, number=self._counted[name, key], timeout=timeout)
+        request = wait_request(wait, schema, ResumeMode.PASS_DECISION_TO_TOOL)
+        self._counted[name, key] += 1
+        ticket = answered_wait(await self._tickets.all(), request)
+        if ticket is None:
+            raise self._tickets.suspended(request)
+        if ticket.decision is None:
+            raise EventTimedOut(timeout_message(name, key))
+        return ticket.decision.answer.result
 
 
 async def tickets_of_call(answers: TicketAnswers, state: CallState) -> Sequence[Ticket]:
@@ -114,7 +132,7 @@ def gate_wait(wait: WaitFor) -> SuspensionRequest:
 async def received_at_gate(
     answers: TicketAnswers, state: CallState, name: str, key: str
 ) -> ReceivedEvent | None:
-    """The event that came for a call that waits at its gate; None before."""
+    """The event that a call at its gate waited for; None before it came."""
     request = gate_wait(WaitFor(name=name, key=key))
     ticket = answered_wait(await tickets_of_call(answers, state), request)
     if ticket is None or ticket.decision is None:

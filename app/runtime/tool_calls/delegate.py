@@ -61,7 +61,7 @@ async def plan_child(
 async def open_child_ticket(batch: ToolBatch, state: CallState, work: ChildWork) -> None:
     """Open the ticket that the child's end answers."""
     request = SuspensionRequest(
-        f"Agent '{work.agent_id}' is at work on it",
+        f"Agent '{work.agent_id}' is executing it",
         action=CHILD_ACTION,
         resume_mode=ResumeMode.USE_DECISION_AS_TOOL_RESULT,
         suspension_id=ticket_name_of_child(work.run_id),

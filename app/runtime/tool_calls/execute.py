@@ -1,20 +1,30 @@
 """Executes one call: retries it where that is safe, and collects its state changes."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import structlog
 
 from app.clock import sleep
-from app.domain.errors import OwnershipLost
-from app.domain.ids import CallId
+from app.domain.errors import OutcomeUnknown, OwnershipLost
 from app.domain.json_values import Json, as_object
-from app.domain.tickets.tickets import Ticket
-from app.domain.tools.tool_calls import CallState, CallStatus, ResultStatus, ToolResult
+from app.domain.runs.run_info import run_info
+from app.domain.tickets.tickets import OUTCOME_UNKNOWN_ACTION, Ticket
+from app.domain.tools.tool_calls import (
+    CallState,
+    CallStatus,
+    ResultStatus,
+    SuspensionRequest,
+    ToolResult,
+)
 from app.runtime.active_run import ActiveRun
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.runtime.state import Change, StateView
-from app.runtime.tool_calls.call_events import CallEvents, CallSuspended
+from app.runtime.tool_calls.call_events import CallEvents, CallSuspended, CallTickets
+from app.runtime.tool_calls.call_questions import CallQuestions
+from app.runtime.tool_calls.carried_replies import TicketReplies
 
 FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
@@ -36,11 +46,21 @@ class Resumption:
 
 
 @dataclass(frozen=True, slots=True)
+class CallSpan:
+    """When a call was handed to its tool, and how long that took, with all tries."""
+
+    started_at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Executed:
     """A call's result and its state changes."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
+    span: CallSpan | None = field(default=None, compare=False)
+    """When its tool ran; None if this process didn't run it."""
 
     @property
     def status(self) -> CallStatus:
@@ -63,11 +83,13 @@ async def execute(
     tool = run.agent.tools[state.call.name]
     tries_left = tool.descriptor.retries if tool.descriptor.effect.may_be_rerun else 0
     wait = FIRST_PAUSE_SECONDS
+    started_at = run.clock.now()
     while True:
         executed = await _try(run, state, tool, snapshot, resumption)
         result = executed.result
         if result.status is not ResultStatus.ERROR or not result.may_be_retried or not tries_left:
-            return executed
+            seconds = (run.clock.now() - started_at).total_seconds()
+            return replace(executed, span=CallSpan(started_at, max(0.0, seconds)))
         tries_left -= 1
         log.info("tool_retried", tool=state.call.name, call_id=state.call.id, error=result.text)
         await sleep(wait)
@@ -87,53 +109,59 @@ async def _try(
             await run.events.wait_for_capacity()
 
     changes: list[Change] = []
-    events = CallEvents(run.answers, state)
+    tickets = CallTickets(run.answers, state)
     context = replace(
         context_for(run, state, snapshot, resumption),
         change=lambda change: changes.append(run.state.checked(change)),
         tasks=run.tasks,
         wait_for_capacity=wait_for_capacity,
-        events=events,
+        events=CallEvents(tickets),
+        questions=CallQuestions(tickets),
+        carried=TicketReplies(tickets),
+        files=run.tool_files,
     )
     try:
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)
     except CallSuspended:
         pass
+    except OutcomeUnknown as unknown:
+        return Executed(ToolResult.suspended(state.call.name, _outcome_unknown(unknown)))
     except Exception as error:  # a tool's code; a failing call must not fail its run
-        log.warning("tool_raised", tool=state.call.name, call_id=state.call.id, exc_info=True)
+        log.warning("tool_failed", tool=state.call.name, call_id=state.call.id, exc_info=True)
         result = ToolResult.error(state.call.name, f"Execution failed: {run.redact(str(error))}")
     except BaseExceptionGroup as group:
-        # The tool called `wait_for` within a task group.
+        # The tool called `wait_for`, `approve` or `ask` within a task group.
         _, others = group.split((CallSuspended, Exception))
-        if others is not None or events.waiting is None:
+        if others is not None:
             raise
-    if events.waiting is not None:
-        # The call runs again when the event has come, and makes its changes then.
-        return Executed(ToolResult.suspended(state.call.name, events.waiting))
+    if tickets.waiting is not None:
+        # The call runs again when the answer has come, and makes its changes then.
+        return Executed(ToolResult.suspended(state.call.name, tickets.waiting))
     if result.status is ResultStatus.ERROR:
         return Executed(result)
     return Executed(result, tuple(changes))
+
+
+def _outcome_unknown(why: OutcomeUnknown) -> SuspensionRequest:
+    return SuspensionRequest(str(why), action=OUTCOME_UNKNOWN_ACTION)
 
 
 def context_for(
     run: ActiveRun, state: CallState, snapshot: StateView, resumption: Resumption | None = None
 ) -> ToolContext:
     """The context of a call, without the means to change state or wait for events."""
-    lineage = run.record.lineage
     ticket = None if resumption is None else resumption.ticket
     return ToolContext(
-        run_id=run.record.id,
-        thread_id=run.record.thread_id,
+        run=run_info(run.record),
         call_id=state.call.id,
         tool_name=state.call.name,
         idempotency_key=state.idempotency_key,
         emit=run.emit,
         redact=run.redact,
         agent=run.agent.spec,
+        deps=run.agent.deps,
         resume_input=None if resumption is None else resumption.resume_input,
         suspension_id=None if ticket is None else ticket.name,
         suspension_reason=None if ticket is None else ticket.reason,
         snapshot=snapshot,
-        parent_run_id=lineage.parent_run_id,
-        parent_call_id=None if lineage.parent_call_id is None else CallId(lineage.parent_call_id),
     )

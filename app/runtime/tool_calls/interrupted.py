@@ -12,10 +12,11 @@ from typing import TypeAlias, TypeGuard, assert_never
 import structlog
 
 from app.domain.json_values import JsonObject, as_object
-from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Found
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, ReconciledResult
 from app.domain.tools.tool_calls import CallState, ToolResult
 from app.runtime.active_run import ActiveRun
-from app.runtime.ports import Reconciles, Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Reconciles, Tool
 from app.runtime.tool_calls.execute import Executed, context_for
 
 log = structlog.get_logger(__name__)
@@ -64,20 +65,22 @@ def can_reconcile(tool: Tool | None) -> TypeGuard[Reconciles]:
     return isinstance(tool, Reconciles) and tool.reconciles
 
 
-async def reconcile(tool: Tool | None, arguments: JsonObject, context: ToolContext) -> Found:
-    """Ask the tool's reconciler what became of an interrupted call."""
+async def reconcile(
+    tool: Tool | None, arguments: JsonObject, context: ToolContext
+) -> ReconciledResult:
+    """Ask the tool's reconciler whether an interrupted call took effect."""
     if not can_reconcile(tool):
         return DontKnow()
     try:
         return await tool.reconcile(dict(arguments), context)
     except Exception as error:  # a tool's code; a failing call must not fail its run
         log.warning(
-            "reconcile_raised", tool=context.tool_name, call_id=context.call_id, exc_info=True
+            "tool_reconcile_failed", tool=context.tool_name, call_id=context.call_id, exc_info=True
         )
         return DontKnow(f"its tool was asked and failed: {context.redact(str(error))}")
 
 
-def _name_of(found: Found) -> str:
+def _name_of(found: ReconciledResult) -> str:
     match found:
         case ToolResult():
             return "happened"

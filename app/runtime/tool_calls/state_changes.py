@@ -34,10 +34,10 @@ class ParallelChanges:
         found = conflict_between([*self._reported.values(), ChangeBatch(changes)])
         return None if found is None else (found.key, list(self._reported)[found.first])
 
-    def note(self, call_id: CallId, changes: Sequence[Change]) -> None:
+    def record(self, call_id: CallId, changes: Sequence[Change]) -> None:
         self._reported[call_id] = ChangeBatch(changes)
 
-    def kept_for(self, state: CallState) -> UnreportedOutcome | None:
+    def outcome_of(self, state: CallState) -> UnreportedOutcome | None:
         """The changes to save with the call: calls behind it may conflict after a restart."""
         reported = self._reported.get(state.call.id)
         return None if reported is None else UnreportedOutcome(None, updates_of(reported.changes))
@@ -67,14 +67,14 @@ def apply_changes(
             executed, f"Its changes to the state were dropped: {reason}", state_error=reason
         )
     if parallel is not None:
-        parallel.note(state.call.id, executed.changes)
+        parallel.record(state.call.id, executed.changes)
     if not committed.refused:
         return executed
     reasons = {each.change.key.name: each.reason for each in committed.refused}
     log.warning("state_update_refused", call_id=state.call.id, reasons=reasons)
     sentence = "; ".join(f"{key}: {reason}" for key, reason in reasons.items())
     note = f"The state refused some of its changes: {sentence}"
-    return Executed(_noted(executed.result, note).with_metadata(state_refused=reasons))
+    return Executed(_with_note(executed.result, note).with_metadata(state_refused=reasons))
 
 
 def updates_of(changes: Sequence[Change]) -> tuple[tuple[str, Json], ...]:
@@ -92,16 +92,16 @@ def _changes(run: ActiveRun, kept: UnreportedOutcome | None) -> tuple[Change, ..
     for name, update in () if kept is None else kept.changes:
         key = run.state.key(name)
         if key is None:
-            log.warning("state_key_gone", key=name)
+            log.warning("state_key_missing", key=name)
         else:
             changes.append(Change(key, update))
     return tuple(changes)
 
 
 def _without_changes(executed: Executed, note: str, **metadata: Json) -> Executed:
-    return Executed(_noted(executed.result, note).with_metadata(**metadata))
+    return Executed(_with_note(executed.result, note).with_metadata(**metadata))
 
 
-def _noted(result: ToolResult, note: str) -> ToolResult:
+def _with_note(result: ToolResult, note: str) -> ToolResult:
     """The result with a sentence for the model; programs find it in the metadata."""
     return replace(result, message=f"{result.text}\n[{note}]")

@@ -18,20 +18,20 @@ from app.domain.runs.runs import RATE_LIMIT, Waiting, waiting_reason
 from app.domain.runs.terminations import RATE_LIMIT_WAIT_EXCEEDED
 from app.runtime.active_run import ActiveRun
 from app.runtime.endings import Ending, Suspended, fail
-from app.runtime.inference.rate_limit_waits import note_waits, waits_so_far
+from app.runtime.inference.rate_limit_waits import current_waits, record_waits
 
 log = structlog.get_logger(__name__)
 
 
 async def wait_for_pause(run: ActiveRun, pause: TimedPause) -> Ending:
     """Suspend the run until the pause is over; fail it if the sum of its waits would exceed the limit."""
-    waits = waits_so_far(run)
+    waits = current_waits(run)
     plan = plan_wait(pause, waits, run.rate_limits, at=run.clock.now(), chance=random.random())
     match plan:
         case WaitExceeded(detail):
             return await fail(run, RATE_LIMIT_WAIT_EXCEEDED, detail)
         case ResumeAt(until, new_waits):
-            note_waits(run, new_waits)
+            record_waits(run, new_waits)
             return await _suspend_until(run, until, pause)
         case _:
             assert_never(plan)
@@ -46,10 +46,13 @@ async def _suspend_until(run: ActiveRun, until: datetime, pause: TimedPause) -> 
         state=waiting,
         finish=finish_suspended(run.record, waiting, [], detail=pause.sentence),
     )
-    telemetry.rate_limit_waits.labels(run.agent.model.name, pause.asked_by.value).observe(
+    telemetry.rate_limit_waits.labels(run.agent.model.name, pause.origin.value).observe(
         pause.seconds
     )
     log.info(
-        "rate_limit_wait", until=until.isoformat(), asked_by=pause.asked_by, source=pause.source
+        "run_suspended_for_rate_limit",
+        until=until.isoformat(),
+        origin=pause.origin,
+        source=pause.source,
     )
     return Suspended()

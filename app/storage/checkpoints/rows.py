@@ -57,7 +57,7 @@ async def write_run(
                 "waiting_message": message,
                 "waiting_until": until,
             }
-        case Done(termination, _, final_output):
+        case Done(termination, _, final_output, structured_output):
             values |= {
                 "owner": None,
                 "waiting_reason": None,
@@ -67,6 +67,7 @@ async def write_run(
                 # The time of this commit, as in the batched statement.
                 "finished_at": at,
                 "final_output": storable(final_output),
+                "structured_output": storable(structured_output),
             }
         case _:
             assert_never(state)
@@ -98,8 +99,8 @@ async def write_calls(
             "position": state.position,
             "name": state.call.name,
             "arguments": storable(state.call.arguments),
-            "run_with": storable(state.run_with),
-            "kept": None
+            "edited_arguments": storable(state.edited_arguments),
+            "unreported_outcome": None
             if state.unreported_outcome is None
             else storable(outcome_to_json(state.unreported_outcome)),
             "status": state.status.value,
@@ -115,13 +116,13 @@ async def write_calls(
     if rows:
         statement = insert(tool_calls)
         new = statement.excluded
-        await connection.execute(
+        await connection.execute_many(
             statement.on_conflict_do_update(
                 index_elements=["tenant", "run_id", "step_index", "call_id"],
                 set_={
                     "status": new.status,
-                    "run_with": new.run_with,
-                    "kept": new.kept,
+                    "edited_arguments": new.edited_arguments,
+                    "unreported_outcome": new.unreported_outcome,
                     "attempt": new.attempt,
                     "worker": func.coalesce(new.worker, tool_calls.c.worker),
                     "started_at": case(

@@ -1,8 +1,8 @@
 """Writes one checkpoint of any kind, in the caller's transaction.
 
-`checkpoints/batched` writes the frequent kinds. This module also writes suspensions with their tickets, ends
-that admit the next run of the thread, and ends that a command causes while no worker executes the run. Both
-are fenced by attempt, only append messages, and write all or nothing. The caller appends the events last.
+`checkpoints/batched` writes the frequent kinds. This module also writes the other suspensions, ends
+that admit the thread's next run, and ends of runs that no worker executes. Both are fenced by attempt, only
+append messages, and write all or nothing. The caller appends the events last.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,8 @@ from app.domain.json_values import storable
 from app.domain.runs.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import Cancelled, NaturalEnd
 from app.domain.signals import MatchWait
-from app.domain.tickets.tickets import TicketKind, can_resume
+from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, TicketKind, can_resume
+from app.storage import usage
 from app.storage.checkpoints.rows import write_calls, write_run
 from app.storage.children import background_tasks, child_runs
 from app.storage.postgres.database import Connection
@@ -35,7 +36,7 @@ from app.storage.runs import pauses, runs, thread_queue
 from app.storage.runs.runs import RunKey
 from app.storage.tables import event_heads
 from app.storage.threads import inputs, messages, rollbacks, threads
-from app.storage.tickets import signals, tickets
+from app.storage.tickets import child_tickets, opening, signals, tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,12 @@ EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
 
 
 def is_batchable(checkpoint: Checkpoint) -> bool:
-    """Whether `checkpoints/batched` can write it: it opens nothing, and ends at most naturally."""
-    if checkpoint.opened or checkpoint.void or checkpoint.tasks:
+    """Whether `checkpoints/batched` can write it: it waits only for people, and ends at most naturally."""
+    if checkpoint.opened and not isinstance(checkpoint.state, Waiting):
+        return False
+    if checkpoint.void or checkpoint.tasks:
+        return False
+    if any(ticket.kind in ANSWERED_BY_PROGRAMS for ticket in checkpoint.opened):
         return False
     if checkpoint.notifies_remote or checkpoint.owes_run_end:
         return False
@@ -61,8 +66,10 @@ def is_batchable(checkpoint: Checkpoint) -> bool:
     match checkpoint.state:
         case Running():
             return True
-        case Waiting():
-            return False
+        case Waiting(reason, _, until):
+            # A child, a signal or a time resumes the others, which needs more rows.
+            asks_person = reason in (WaitingReason.TOOL_PERMISSION, WaitingReason.USER_INPUT)
+            return asks_person and until is None and checkpoint.parent_run_id is None
         case Done(termination):
             return isinstance(termination, NaturalEnd) and checkpoint.parent_run_id is None
         case _:
@@ -97,7 +104,7 @@ async def save(
         )
     await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
-    await tickets.open_all(connection, checkpoint.tenant, checkpoint.opened)
+    await opening.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await _enqueue_followups(connection, checkpoint)
     await messages.append(
         connection,
@@ -105,6 +112,9 @@ async def save(
         checkpoint.thread_id,
         checkpoint.next_seq,
         checkpoint.messages,
+    )
+    await usage.add(
+        connection, checkpoint.tenant, checkpoint.run_id, checkpoint.attempt, checkpoint.billed
     )
     await write_calls(connection, checkpoint, record, at)
     await _begin_tasks(connection, checkpoint, at)
@@ -114,7 +124,7 @@ async def save(
     next_seq = thread.next_message_seq + len(checkpoint.messages)
     thread_values: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
     if checkpoint.thread_state is not None:
-        await runs.note_thread_state(connection, checkpoint.tenant, checkpoint.run_id)
+        await runs.save_thread_state(connection, checkpoint.tenant, checkpoint.run_id)
         thread_values["state"] = storable(checkpoint.thread_state)
     if isinstance(checkpoint.state, Done):
         await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
@@ -134,6 +144,9 @@ async def save(
         rolled_back = await rollbacks.add(connection, record, by, next_seq - 1, at)
         ends = (None, None) if rolled_back is None else (rolled_back.from_seq, rolled_back.to_seq)
         counters = replace(counters, rolled_back=RolledBack(by, *ends))
+    if isinstance(checkpoint.state, Waiting):
+        below = await child_tickets.open_below(connection, checkpoint.tenant, checkpoint.run_id)
+        counters = replace(counters, tickets_below=tuple(below))
     return await _with_pause(connection, checkpoint, record, counters)
 
 
@@ -154,8 +167,8 @@ async def _with_pause(
 async def _enqueue_followups(connection: Connection, checkpoint: Checkpoint) -> None:
     """Enqueue what follows from this commit for other runs and remote agents.
 
-    Children are started and cancelled, a parent gets a report, a remote agent is aborted, and a worker calls
-    the `run_end` hooks that weren't called here.
+    Children are started and cancelled. A parent gets a report. A remote agent is aborted. A worker calls the
+    `run_end` hooks that weren't called here.
     """
     for ticket in checkpoint.opened:
         if ticket.kind is TicketKind.CHILD:
@@ -169,10 +182,13 @@ async def _enqueue_followups(connection: Connection, checkpoint: Checkpoint) -> 
     if checkpoint.owes_run_end:
         due = CallRunEnd(tenant=checkpoint.tenant, run_id=checkpoint.run_id)
         await deliveries.enqueue_followup(connection, due)
-    if checkpoint.parent_run_id is not None and not isinstance(checkpoint.state, Running):
-        await child_runs.report_to_parent(
-            connection, checkpoint.tenant, checkpoint.parent_run_id, checkpoint.run_id
-        )
+    if (parent := checkpoint.parent_run_id) is None:
+        return
+    if not isinstance(checkpoint.state, Running):
+        # The report updates the tickets on the parent's stream, too.
+        await child_runs.report_to_parent(connection, checkpoint.tenant, parent, checkpoint.run_id)
+    elif checkpoint.opened or checkpoint.void:
+        await child_runs.show_tickets(connection, checkpoint.tenant, parent, checkpoint.run_id)
 
 
 async def _match_kept_signals(connection: Connection, checkpoint: Checkpoint) -> None:
@@ -279,7 +295,10 @@ async def _close_inputs_and_tasks(
 
 
 async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
-    """Whether a decision that came while the run executed lets it continue. It has no delivery of its own."""
+    """Whether a decision that came while the run executed lets the run continue.
+
+    Such a decision has no delivery.
+    """
     unsettled = await tickets.unsettled_of_run(connection, checkpoint.tenant, checkpoint.run_id)
     unapplied = [ticket for ticket in unsettled if ticket.id not in checkpoint.applied]
     return can_resume([*unapplied, *checkpoint.opened])

@@ -8,17 +8,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, exists, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 
-from app.domain.children.background_tasks import NewTask, Task, TaskKey, TaskOutcome, TaskStatus
+from app.domain.children.background_tasks import (
+    NewTask,
+    Task,
+    TaskFilter,
+    TaskKey,
+    TaskOutcome,
+    TaskStatus,
+)
 from app.domain.children.child_runs import work_from_json, work_to_json
 from app.domain.ids import AgentId, AgentVersion, CallId, RunId, TaskId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import storable
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.domain.tools.tool_calls import Effect
-from app.storage.codec import Row, parsed
-from app.storage.page_rows import page_rows
+from app.storage.codec import Row
+from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.tables import tasks, workers
 
@@ -32,14 +39,14 @@ def task_of(row: Row) -> Task:
         agent_version=AgentVersion(row["agent_version"]),
         call_id=CallId(row["call_id"]),
         tool_name=row["tool_name"],
-        arguments=parsed(row["arguments"]),
+        arguments=row["arguments"],
         effect=Effect(row["effect"]),
         idempotency_key=row["idempotency_key"],
         status=TaskStatus(row["status"]),
         # Rows with a result are only read through the engine, which has decoded it.
         result=row["result"],
         error=row["error"],
-        unread_messages=len(parsed(row["inbox"])) - row["inbox_read"],
+        unread_messages=len(row["inbox"]) - row["inbox_read"],
         attempt=row["attempt"],
         losses=row["losses"],
         created_at=row["created_at"],
@@ -47,7 +54,7 @@ def task_of(row: Row) -> Task:
         finished_at=row["finished_at"],
         reported_at=row["reported_at"],
         updated_at=row["updated_at"],
-        child=None if row["child"] is None else work_from_json(parsed(row["child"])),
+        child=None if row["child"] is None else work_from_json(row["child"]),
     )
 
 
@@ -67,7 +74,7 @@ async def begin(
     at: datetime,
 ) -> None:
     """Insert the new tasks of a run. A task without a child run can be claimed by any worker."""
-    await connection.execute(
+    await connection.execute_many(
         insert(tasks),
         [
             {
@@ -152,14 +159,12 @@ async def end(
         )
         .returning(tasks)
     )
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else task_of(row)
 
 
 async def get(connection: Connection, tenant: Tenant, task_id: TaskId) -> Task | None:
-    row = (
-        (await connection.execute(select(tasks).where(is_task(tenant, task_id)))).mappings().first()
-    )
+    row = (await connection.execute(select(tasks).where(is_task(tenant, task_id)))).first()
     return None if row is None else task_of(row)
 
 
@@ -167,17 +172,15 @@ async def page(
     connection: Connection,
     tenant: Tenant,
     run_id: RunId,
-    *,
-    before: tuple[datetime, TaskId] | None,
-    limit: int,
+    wanted: TaskFilter,
+    requested: PageRequest,
 ) -> Slice[Task]:
-    """A run's tasks, newest first, created before the cursor."""
-    statement = select(tasks).where(tasks.c.tenant == tenant, tasks.c.run_id == run_id)
-    if before is not None:
-        statement = statement.where(tuple_(tasks.c.created_at, tasks.c.id) < before)
-    return await page_rows(
-        connection, statement, task_of, by=("created_at", "id"), descending=True, limit=limit
+    """A run's tasks by creation."""
+    words = [status.value for status in wanted.statuses]
+    statement = select(tasks).where(
+        tasks.c.tenant == tenant, tasks.c.run_id == run_id, tasks.c.status.in_(words)
     )
+    return await page_of(connection, statement, task_of, requested)
 
 
 # --- for a worker ---------------------------------------------------------------------------------

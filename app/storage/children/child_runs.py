@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import structlog
-from sqlalchemy import and_, select
+from sqlalchemy import and_, select, text
 
 from app.domain.children.background_tasks import Task
 from app.domain.children.child_runs import ChildWork, ticket_name_of_child, work_from_json
@@ -43,7 +43,7 @@ async def waiter_of(
     )
     if hold:
         statement = statement.with_for_update(read=True, of=ticket_table)
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     if row is not None:
         return ticket_of(row)
     return await child_tasks.of_child(connection, tenant, child, hold=hold)
@@ -90,6 +90,11 @@ async def report_to_parent(
     await _send(connection, FollowupKind.REPORT_TO_PARENT, tenant, parent, child)
 
 
+async def show_tickets(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
+    """Enqueue an update of the parent's stream: tickets of its child, or below it, were opened or closed."""
+    await _send(connection, FollowupKind.SHOW_TICKETS, tenant, parent, child)
+
+
 async def forward_messages(
     connection: Connection, tenant: Tenant, parent: RunId, child: RunId
 ) -> None:
@@ -97,9 +102,9 @@ async def forward_messages(
     await _send(connection, FollowupKind.FORWARD_MESSAGES, tenant, parent, child)
 
 
-async def forget(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
+async def delete(connection: Connection, tenant: Tenant, parent: RunId, child: RunId) -> None:
     """Enqueue the deletion of a child that isn't to be kept."""
-    await _send(connection, FollowupKind.FORGET, tenant, parent, child)
+    await _send(connection, FollowupKind.DELETE, tenant, parent, child)
 
 
 async def _send(
@@ -122,7 +127,7 @@ async def _rows_of(
         .where(run_table.c.tenant == tenant, run_table.c.parent_run_id.in_(parents))
         .order_by(run_table.c.created_at, run_table.c.id)
     )
-    return (await connection.execute(statement)).mappings().all()
+    return (await connection.execute(statement)).all()
 
 
 async def open_tickets_of(
@@ -139,7 +144,25 @@ async def open_tickets_of(
         )
         .order_by(ticket_table.c.created_at, ticket_table.c.id)
     )
-    return [ticket_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [ticket_of(row) for row in (await connection.execute(statement))]
+
+
+_IS_BELOW = text("""
+WITH RECURSIVE above AS (
+    SELECT r.parent_run_id FROM runs r WHERE r.tenant = :tenant AND r.id = CAST(:run AS uuid)
+    UNION ALL
+    SELECT r.parent_run_id FROM above a JOIN runs r ON r.tenant = :tenant AND r.id = a.parent_run_id
+)
+SELECT EXISTS (SELECT FROM above WHERE parent_run_id = CAST(:ancestor AS uuid))
+""")
+
+
+async def is_below(connection: Connection, tenant: Tenant, run_id: RunId, ancestor: RunId) -> bool:
+    """Whether a run is a child of another one, or a child of one of its children."""
+    found = await connection.execute(
+        _IS_BELOW, {"tenant": tenant, "run": run_id, "ancestor": ancestor}
+    )
+    return bool(found.scalar_one())
 
 
 async def descendants(connection: Connection, tenant: Tenant, run_id: RunId) -> list[RunRecord]:

@@ -22,7 +22,7 @@ async def of_child(
     )
     if hold:
         statement = statement.with_for_update(key_share=True)
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else task_of(row)
 
 

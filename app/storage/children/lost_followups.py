@@ -1,7 +1,8 @@
 """Finds follow-ups about children that are due but whose job was lost; for the sweeper.
 
-These are: starting a child, reporting its end, forwarding messages, cancelling a child that its parent
-no longer needs, and deleting a child that isn't to be kept.
+For a child these are:
+to start it, to report its end, to forward messages, and to show its tickets on its parent's stream.
+Also to cancel a child that its parent no longer needs, and to delete a child that isn't to be kept.
 """
 
 from datetime import timedelta
@@ -28,14 +29,17 @@ from app.domain.children.child_runs import ticket_name_of_child
 from app.domain.children.followups import ChildFollowup, FollowupKind
 from app.domain.ids import RunId, Tenant
 from app.domain.runs.runs import RunStatus
+from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, TicketStatus
 from app.storage.children.child_runs import IS_OPEN_CHILD
 from app.storage.postgres.database import Connection
 from app.storage.queue.failed_followups import is_put_off
-from app.storage.tables import runs, tasks, tickets
+from app.storage.tables import child_tickets, runs, tasks, tickets
 
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 _child, _parent = runs.alias("child"), runs.alias("parent")
+_asked, _shown = tickets.alias("asked"), child_tickets.alias("shown")
+_SHOW = literal(FollowupKind.SHOW_TICKETS.value)
 _is_done = _child.c.status == RunStatus.DONE.value
 _task_is_open = tasks.c.status == TaskStatus.RUNNING.value
 
@@ -44,7 +48,16 @@ async def of_children(connection: Connection, *, grace: float, limit: int) -> li
     """Follow-ups that were due `grace` ago, without those that failed and wait for a retry or were given up."""
     due_before = func.now() - timedelta(seconds=grace)
     due = [
-        statement(due_before) for statement in (_for_tickets, _for_tasks, _to_cancel, _to_delete)
+        statement(due_before)
+        for statement in (
+            _for_tickets,
+            _for_tasks,
+            _to_show_of_tickets,
+            _to_show_of_tasks,
+            _to_show_closed,
+            _to_cancel,
+            _to_delete,
+        )
     ]
     return [
         ChildFollowup(
@@ -122,6 +135,90 @@ def _for_tasks(due_before: ColumnElement[Any]) -> Select[Any]:
     )
 
 
+def _has_unshown(due_before: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether an open ticket of the child, or one that its own stream shows, isn't on the parent's stream."""
+    at_parent = child_tickets.alias("at_parent")
+    is_unshown = and_(
+        _asked.c.tenant == _child.c.tenant,
+        _asked.c.status == TicketStatus.OPEN.value,
+        ~exists()
+        .where(
+            at_parent.c.tenant == _asked.c.tenant,
+            at_parent.c.run_id == _child.c.parent_run_id,
+            at_parent.c.ticket == _asked.c.id,
+        )
+        .correlate(_asked, _child),
+    )
+    of_child = exists().where(
+        _asked.c.run_id == _child.c.id,
+        _asked.c.kind.not_in(ANSWERED_BY_PROGRAMS),
+        _asked.c.updated_at < due_before,
+        is_unshown,
+    )
+    below_child = exists().where(
+        _shown.c.tenant == _child.c.tenant,
+        _shown.c.run_id == _child.c.id,
+        _shown.c.status == TicketStatus.OPEN.value,
+        _shown.c.updated_at < due_before,
+        _asked.c.id == _shown.c.ticket,
+        is_unshown,
+    )
+    return or_(of_child, below_child)
+
+
+def _to_show_of_tickets(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Children of open tickets that ask, or have children that ask, unnoticed by the parent's stream."""
+    run_id = tickets.c.evidence["run_id"].astext
+    awaited = case((run_id.regexp_match(_UUID_PATTERN), cast(run_id, Uuid(as_uuid=False))))
+    return (
+        _due(due_before, _SHOW, tickets.c.tenant, tickets.c.run_id, _child.c.id)
+        .join_from(
+            tickets, _child, and_(_child.c.tenant == tickets.c.tenant, _child.c.id == awaited)
+        )
+        .where(IS_OPEN_CHILD, ~_is_done, _has_unshown(due_before))
+    )
+
+
+def _to_show_of_tasks(due_before: ColumnElement[Any]) -> Select[Any]:
+    """The same of the children of open tasks whose run isn't done."""
+    return (
+        _due(due_before, _SHOW, tasks.c.tenant, tasks.c.run_id, _child.c.id)
+        .join_from(
+            tasks,
+            _child,
+            and_(_child.c.tenant == tasks.c.tenant, _child.c.id == tasks.c.child_run_id),
+        )
+        .join(_parent, and_(_parent.c.tenant == tasks.c.tenant, _parent.c.id == tasks.c.run_id))
+        .where(
+            _task_is_open,
+            ~_is_done,
+            _parent.c.status != RunStatus.DONE.value,
+            _has_unshown(due_before),
+        )
+    )
+
+
+def _to_show_closed(due_before: ColumnElement[Any]) -> Select[Any]:
+    """Streams that show a ticket as open although it was closed, or although the child has ended."""
+    was_closed = and_(_asked.c.status != TicketStatus.OPEN.value, _asked.c.updated_at < due_before)
+    child_ended = and_(_is_done, _child.c.updated_at < due_before)
+    return (
+        _due(due_before, _SHOW, _shown.c.tenant, _shown.c.run_id, _shown.c.via_run_id)
+        .distinct()
+        .join_from(
+            _shown,
+            _asked,
+            and_(_asked.c.tenant == _shown.c.tenant, _asked.c.id == _shown.c.ticket),
+        )
+        .join(
+            _child,
+            and_(_child.c.tenant == _shown.c.tenant, _child.c.id == _shown.c.via_run_id),
+            isouter=True,
+        )
+        .where(_shown.c.status == TicketStatus.OPEN.value, or_(was_closed, child_ended))
+    )
+
+
 def _to_cancel(due_before: ColumnElement[Any]) -> Select[Any]:
     """Children whose parent or task is done, and that no open task refers to."""
     its_task = and_(tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id)
@@ -149,7 +246,7 @@ def _to_cancel(due_before: ColumnElement[Any]) -> Select[Any]:
 
 def _to_delete(due_before: ColumnElement[Any]) -> Select[Any]:
     """Finished children that aren't to be kept, and that no open ticket or task refers to."""
-    # Written as in the index `runs_to_forget`: with parameters, Postgres wouldn't use it.
+    # Written as in the index `runs_to_delete`: with parameters, Postgres wouldn't use it.
     is_finished = text(
         "child.status = 'done' AND child.parent_run_id IS NOT NULL"
         " AND (child.request ->> 'keep') = 'false'"
@@ -164,7 +261,7 @@ def _to_delete(due_before: ColumnElement[Any]) -> Select[Any]:
     has_open_task = exists().where(
         tasks.c.tenant == _child.c.tenant, tasks.c.child_run_id == _child.c.id, _task_is_open
     )
-    kind = literal(FollowupKind.FORGET.value)
+    kind = literal(FollowupKind.DELETE.value)
     return _due(due_before, kind, _child.c.tenant, _child.c.parent_run_id, _child.c.id).where(
         is_finished, _child.c.updated_at < due_before, ~is_awaited, ~has_open_task
     )

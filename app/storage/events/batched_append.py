@@ -56,7 +56,7 @@ async def flush(pool: RawPool, flushes: Sequence[Flush], at: datetime) -> dict[i
     """Number and append the events of many runs in one commit.
 
     Returns the first seq for each index that was written. Of a missing index the event head was locked, or
-    another worker owns the run: `still_owned` tells which.
+    another worker owns the run: `still_owned` distinguishes the two.
     """
     events = event_columns(flush.entries for flush in flushes)
     rows = await pool.fetch(

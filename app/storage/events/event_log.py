@@ -1,7 +1,7 @@
 """The event log: numbered by the thread's event head, appended and read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,14 +9,20 @@ from typing import Any
 from sqlalchemy import Text, Uuid, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from app.clock import yield_to_loop
 from app.domain.checkpoints import PendingEvent
 from app.domain.events.agent_events import event_fields
+from app.domain.events.partial_message import EVENTS_OF_PARTIAL_MESSAGES
 from app.domain.events.run_events import RUN_CREATED
 from app.domain.events.step_events import STEP_END, STEP_START
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.storage.codec import storable_json
-from app.storage.postgres.database import Connection, RawPool, raw
+from app.domain.slices import Slice
+from app.storage.codec import Row, storable_json
+from app.storage.postgres.database import Connection, RawPool
 from app.storage.tables import event_heads, events
+
+_DECODED_AT_ONCE = 200
+"""Events that are decoded before the event loop gets control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ async def append_events(
     Locks the thread's event head, the last lock, until commit. One driver statement, because every command
     uses it.
     """
-    first: int = await (await raw(connection)).fetchval(
+    first: int = await connection.driver.fetchval(
         _APPEND,
         tenant,
         thread_id,
@@ -110,6 +116,7 @@ LEFT JOIN LATERAL (
         FROM (
             SELECT * FROM events
             WHERE tenant = $1 AND thread_id = $2 AND seq > $3 AND ($4::uuid IS NULL OR run_id = $4)
+                AND ($7::text[] IS NULL OR event_type = ANY($7)) AND ($8::text[] IS NULL OR event_type <> ALL($8))
             ORDER BY seq LIMIT $5
         ) AS next_ones
     ) AS measured
@@ -139,24 +146,54 @@ async def read_after(
     *,
     run_id: RunId | None = None,
     limit: int = 500,
+    only: Iterable[str] | None = None,
+    without: Iterable[str] = (),
 ) -> EventPage:
-    """The next events of a thread, or of one of its runs, with the thread's head in the same snapshot."""
-    rows = await pool.fetch(_READ, tenant, thread_id, after, run_id, limit, MAX_PAGE_BYTES)
-    found = tuple(
-        LoggedEvent(
-            seq=row["seq"],
-            from_seq=row["from_seq"],
-            run_id=RunId(row["run_id"]),
-            step=row["step"],
-            ts=row["ts"],
-            event_type=row["event_type"],
-            body=row["body"],
-        )
-        for row in rows
-        if row["seq"] is not None
+    """The next events of a thread, or of one of its runs, with the thread's head in the same snapshot.
+
+    `only` and `without` name the types that are read, and those that aren't.
+    """
+    rows = await pool.fetch(
+        _READ,
+        tenant,
+        thread_id,
+        after,
+        run_id,
+        limit,
+        MAX_PAGE_BYTES,
+        None if only is None else sorted(only),
+        sorted(without) or None,
     )
+    found = tuple(_event_of(row) for row in rows if row["seq"] is not None)
     is_full = len(found) == limit or bool(rows[-1]["is_cut"])
     return EventPage(found, rows[0]["head"], rows[0]["pruned_to"], is_full)
+
+
+def _event_of(row: Row) -> LoggedEvent:
+    return LoggedEvent(
+        seq=row["seq"],
+        from_seq=row["from_seq"],
+        run_id=RunId(row["run_id"]),
+        step=row["step"],
+        ts=row["ts"],
+        event_type=row["event_type"],
+        body=row["body"],
+    )
+
+
+_GET = """
+SELECT seq, from_seq, run_id, step, ts, event_type, body FROM events
+WHERE tenant = $1 AND thread_id = $2 AND seq >= $4 AND coalesce(from_seq, seq) <= $4 AND run_id = $3
+ORDER BY seq LIMIT 1
+"""
+
+
+async def event_at(
+    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, seq: int
+) -> LoggedEvent | None:
+    """The run's event with this number, or the one that it was merged into."""
+    row = await pool.fetchrow(_GET, tenant, thread_id, run_id, seq)
+    return None if row is None else _event_of(row)
 
 
 _HAS_RUN_CREATED = """
@@ -180,7 +217,7 @@ async def has_run_created(
 async def of_open_step(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Type and fields of a run's events since the last start or end of a step."""
+    """Type and fields of the events of a run's open message: those since the last start or end of a step."""
     of_run = (
         (events.c.tenant == tenant)
         & (events.c.thread_id == thread_id)
@@ -193,38 +230,73 @@ async def of_open_step(
     )
     statement = (
         select(events.c.event_type, events.c.body)
-        .where(of_run, events.c.seq > step_border)
+        .where(
+            of_run, events.c.seq > step_border, events.c.event_type.in_(EVENTS_OF_PARTIAL_MESSAGES)
+        )
         .order_by(events.c.seq)
     )
-    rows = await connection.execute(statement)
-    return [(row.event_type, json.loads(row.body)) for row in rows]
+    found: list[tuple[str, dict[str, Any]]] = []
+    for row in (await connection.execute(statement)).all():
+        found.append((row["event_type"], json.loads(row["body"])))
+        if len(found) % _DECODED_AT_ONCE == 0:
+            await yield_to_loop()
+    return found
 
 
-_STEP_PROGRESS = """
-SELECT max(seq) FILTER (WHERE event_type = 'run_start') AS started,
-    max(seq) FILTER (WHERE event_type = 'run_finish') AS finished,
-    max(step) FILTER (WHERE event_type = 'step_start') AS step
-FROM events WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4
+_ACTIVITY_EVENTS = """
+WITH shown AS MATERIALIZED (
+    SELECT seq, event_type, body, octet_length(body) AS bytes, fields ->> 'message_id' AS message_id,
+        fields ->> 'activity_type' AS activity_type,
+        CASE jsonb_typeof(fields -> 'patch')
+            WHEN 'array' THEN greatest(jsonb_array_length(fields -> 'patch'), 1) ELSE 1 END AS changes
+    FROM (
+        SELECT seq, event_type, body, body::jsonb AS fields
+        FROM events WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4
+            AND event_type IN ('activity_snapshot', 'activity_delta') OFFSET 0
+    ) AS decoded
+), newest AS (
+    SELECT message_id, activity_type, min(seq) AS first_seq,
+        max(seq) FILTER (WHERE event_type = 'activity_snapshot') AS seq
+    FROM shown GROUP BY message_id, activity_type
+), sized AS (
+    SELECT message_id, activity_type, newest.first_seq, newest.seq, max(shown.seq) AS last_seq,
+        sum(shown.bytes) AS bytes, sum(shown.changes) AS changes
+    FROM shown JOIN newest USING (message_id, activity_type) WHERE shown.seq >= newest.seq
+    GROUP BY message_id, activity_type, newest.first_seq, newest.seq
+), counted AS (
+    SELECT *, sum(bytes) OVER latest AS all_bytes, sum(changes) OVER latest AS all_changes
+    FROM sized WHERE bytes <= $5 AND changes <= $6 WINDOW latest AS (ORDER BY last_seq DESC)
+), fitting AS (
+    SELECT * FROM counted WHERE all_bytes <= $5 AND all_changes <= $6
+)
+SELECT shown.event_type, shown.body,
+    (SELECT count(*) FROM sized) > (SELECT count(*) FROM fitting) AS has_more
+FROM (SELECT true) AS one LEFT JOIN (
+    fitting JOIN shown USING (message_id, activity_type)
+) ON shown.seq >= fitting.seq ORDER BY fitting.first_seq, shown.seq
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StepProgress:
-    """How far a run has come, according to its events."""
+async def activity_events(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    run_id: RunId,
+    events_from: int,
+    *,
+    max_bytes: int,
+    max_changes: int,
+) -> Slice[tuple[str, dict[str, Any]]]:
+    """Of each activity of a run, its newest snapshot and the deltas after it.
 
-    is_open: bool
-    """A `run_start` without its `run_finish`."""
-    begun_step: int
-    """The last step that was started; 0 if none was."""
-
-
-async def step_progress(
-    pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, events_from: int
-) -> StepProgress:
-    row = await pool.fetchrow(_STEP_PROGRESS, tenant, thread_id, run_id, events_from)
-    if row is None or row["started"] is None:
-        return StepProgress(False, 0)
-    return StepProgress(row["started"] > (row["finished"] or 0), row["step"] or 0)
+    Together the events have at most `max_bytes` and `max_changes`: a snapshot is one, and so is each
+    operation of a patch. Activities that don't fit are left out whole, the longest unchanged first.
+    """
+    rows = await connection.driver.fetch(
+        _ACTIVITY_EVENTS, tenant, thread_id, run_id, events_from, max_bytes, max_changes
+    )
+    found = tuple((row["event_type"], json.loads(row["body"])) for row in rows if row["event_type"])
+    return Slice(found, rows[0]["has_more"])
 
 
 async def heads_of(

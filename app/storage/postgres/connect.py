@@ -1,19 +1,17 @@
 """Opens connections to Postgres: settings, pools, and the preparation of each connection."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from weakref import WeakSet
+from uuid import UUID
 
 import asyncpg
-from sqlalchemy import event
-from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from app.storage.postgres.errors import INVALIDATING_REASONS, TRANSIENT_CODES, OutageLog, reason_of
+from app.storage.postgres.connection import Row
+from app.storage.postgres.errors import OutageLog
 from app.storage.postgres.pool import (
     KEEPALIVE_COUNT,
-    KEEPALIVE_INTERVAL,
+    KEEPALIVE_INTERVAL_SECONDS,
     ConnectionPool,
     TimedConnection,
     keep_alive,
@@ -24,7 +22,7 @@ RawConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 QueuePool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 QUEUE_CONNECTIONS = 4
-SILENCE_TIMEOUT_SECONDS = 2.0
+CLIENT_TIMEOUT_MARGIN_SECONDS = 2.0
 """Extra seconds for the server after its own time-outs, before it counts as silent."""
 CANNOT_CONNECT: tuple[type[Exception], ...] = (
     OSError,
@@ -35,15 +33,20 @@ CANNOT_CONNECT: tuple[type[Exception], ...] = (
 )
 """Errors of a first connection: a wrong host, name or password, or no server."""
 
-# A hot statement reads a few rows by key and is planned once per connection. Statistics of new tables would
+# A single statement reads a few rows by key and is planned once per connection. Statistics of new tables would
 # mislead the planner.
-_HOT_SETTINGS = {
+_PLAN_ONCE = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
 }
+# A transaction may search by any column. These settings take no round trip of their own.
+_PLAN_EACH = (
+    "; SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on"
+    "; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,63 +67,24 @@ class DatabaseOptions:
     tcp_keepalive: float = 30.0
 
 
-def new_engine(dsn: str, options: DatabaseOptions, opened: WeakSet[RawConnection]) -> AsyncEngine:
-    async def connect(**_: Any) -> RawConnection:
-        connection: RawConnection = await asyncpg.connect(dsn, **connection_options(options))
-        opened.add(connection)
-        keep_alive(connection, options.tcp_keepalive)
-        return connection
-
-    engine = create_async_engine(
-        "postgresql+asyncpg://",
-        # Stored values may be secret: an error shows only the statement.
-        hide_parameters=True,
-        connect_args={
-            "async_creator_fn": connect,
-            # A pooler may run the next transaction on a connection without this statement.
-            "prepared_statement_cache_size": 0 if options.pgbouncer else 100,
-        },
-        pool_size=options.pool_size,
-        pool_timeout=options.pool_timeout,
-        max_overflow=0,
-        pool_recycle=options.connection_lifetime,
-        pool_use_lifo=True,
-    )
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
-    event.listen(engine.sync_engine, "handle_error", _replace_all_after_outage)
-    return engine
-
-
-def _replace_all_after_outage(context: ExceptionContext) -> None:
-    """Let the pool replace all its connections when a server is silent or read-only."""
-    error = context.original_exception
-    cause = error.__cause__ or error
-    if isinstance(cause, TRANSIENT_CODES) and reason_of(cause) in INVALIDATING_REASONS:
-        context.is_disconnect = True
-
-
-def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
-    """Let the pool replace a connection that the server has closed. The driver knows that without a query."""
-    if connection.driver_connection.is_closed():
-        raise DisconnectionError
-
-
-async def open_hot_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) -> ConnectionPool:
+async def open_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) -> ConnectionPool:
     settings = connection_options(options)
     if not options.pgbouncer:
-        settings["server_settings"] = {**settings["server_settings"], **_HOT_SETTINGS}
+        settings["server_settings"] = {**settings["server_settings"], **_PLAN_ONCE}
 
     async def prepare(connection: RawConnection) -> None:
         keep_alive(connection, options.tcp_keepalive)
         await read_uuids_as_text(connection)
+        await read_json(connection)
 
     try:
         pool = await asyncpg.create_pool(
             dsn,
             min_size=min(2, options.hot_pool_size),
-            max_size=options.hot_pool_size,
+            max_size=options.pool_size + options.hot_pool_size,
             max_inactive_connection_lifetime=600,
             connection_class=TimedConnection,
+            record_class=Row,
             init=prepare,
             reset=keep,
             **settings,
@@ -128,7 +92,11 @@ async def open_hot_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) 
     except CANNOT_CONNECT as error:
         raise unreachable(dsn, error) from error
     return ConnectionPool(
-        pool, outages, timeout=options.pool_timeout, lifetime=options.connection_lifetime
+        pool,
+        outages,
+        transactions=options.pool_size,
+        timeout=options.pool_timeout,
+        lifetime=options.connection_lifetime,
     )
 
 
@@ -140,7 +108,7 @@ def connection_options(options: DatabaseOptions, *, direct: bool = False) -> dic
     pooled = options.pgbouncer and not direct
     return {
         "timeout": options.connect_timeout,
-        "command_timeout": options.statement_timeout + SILENCE_TIMEOUT_SECONDS,
+        "command_timeout": options.statement_timeout + CLIENT_TIMEOUT_MARGIN_SECONDS,
         "statement_cache_size": 0 if pooled else 200,
         "server_settings": {} if pooled else _session_settings(options),
     }
@@ -157,13 +125,19 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
         "idle_in_transaction_session_timeout": milliseconds(options.idle_timeout),
         # With these the server notices a lost client and releases its locks.
         "tcp_keepalives_idle": str(max(1, int(options.tcp_keepalive))),
-        "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL),
+        "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL_SECONDS),
         "tcp_keepalives_count": str(KEEPALIVE_COUNT),
     }
 
 
+def begin(options: DatabaseOptions, *, read_only: bool = False) -> str:
+    """The statement that begins a transaction. A pooler's connections have no settings to undo."""
+    mode = "BEGIN READ ONLY" if read_only else "BEGIN"
+    return mode if options.pgbouncer else mode + _PLAN_EACH
+
+
 async def keep(_: RawConnection) -> None:
-    """Replaces the reset of a released connection: hot statements leave no session state."""
+    """Replaces the reset of a released connection: our statements leave no session state."""
 
 
 async def read_uuids_as_text(connection: RawConnection) -> None:
@@ -173,10 +147,17 @@ async def read_uuids_as_text(connection: RawConnection) -> None:
     )
 
 
-def _uuid_bytes(text: str) -> bytes:
-    return bytes.fromhex(text.replace("-", ""))
+def _uuid_bytes(value: str | UUID) -> bytes:
+    return bytes.fromhex(value.replace("-", "")) if isinstance(value, str) else value.bytes
 
 
 def _uuid_text(value: bytes) -> str:
     digits = value.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+async def read_json(connection: RawConnection) -> None:
+    """Decode columns of JSON. Parameters are JSON text already."""
+    await connection.set_type_codec(
+        "jsonb", schema="pg_catalog", encoder=str, decoder=json.loads, format="text"
+    )

@@ -4,7 +4,8 @@ Call only after a disk-full error: small writes can succeed on a full disk, beca
 """
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.storage.postgres.connection import DatabaseConnection
 
 _USE_DEFAULT_TABLESPACE = text("SET LOCAL temp_tablespaces = ''")
 # Half a megabyte of new pages. Rows this short aren't compressed.
@@ -14,7 +15,7 @@ _ALLOCATE = text(
 )
 
 
-async def allocate_pages(connection: AsyncConnection) -> None:
+async def allocate_pages(connection: DatabaseConnection) -> None:
     """Raise `DiskFullError` if there is no space. The end of the transaction frees the pages."""
     await connection.execute(_USE_DEFAULT_TABLESPACE)
     await connection.execute(_ALLOCATE)

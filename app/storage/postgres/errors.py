@@ -111,7 +111,7 @@ class OutageLog:
         if now - self._logged_at.get(reason, -LOG_INTERVAL_SECONDS) >= LOG_INTERVAL_SECONDS:
             self._logged_at[reason] = now
             log.warning(
-                "database_away",
+                "database_unavailable",
                 reason=reason.value,
                 error=f"{type(error).__name__}: {error}"[:300],
                 failures=self._unlogged.pop(reason),
@@ -134,7 +134,7 @@ class OutageLog:
             return
         now = self._clock()
         if now - self._failed_at >= RECENT_SECONDS:
-            log.info("database_back", seconds=round(self._failed_at - self._began_at, 1))
+            log.info("database_available_again", seconds=round(self._failed_at - self._began_at, 1))
             self._began_at = None
             self._logged_at.clear()
             self._unlogged.clear()

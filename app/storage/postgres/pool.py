@@ -6,6 +6,8 @@ it may lead to the wrong server.
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -16,7 +18,7 @@ from app.storage.postgres.errors import INVALIDATING_REASONS, TRANSIENT_CODES, O
 RELEASE_TIMEOUT_SECONDS = 1.0
 """Seconds for the server to confirm a cancelled statement; then its connection is closed."""
 INVALIDATE_INTERVAL_SECONDS = 1.0
-KEEPALIVE_INTERVAL = 5
+KEEPALIVE_INTERVAL_SECONDS = 5
 KEEPALIVE_COUNT = 3
 
 Proxy: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -41,11 +43,11 @@ def keep_alive(connection: Any, idle: float) -> None:
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    lost_after = idle + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT
+    lost_after = idle + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_COUNT
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", max(1, int(idle))),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
         ("TCP_KEEPCNT", KEEPALIVE_COUNT),
         ("TCP_USER_TIMEOUT", int(lost_after * 1000)),
     ):
@@ -55,18 +57,25 @@ def keep_alive(connection: Any, idle: float) -> None:
 
 
 class ConnectionPool:
-    """Executes statements on asyncpg connections."""
+    """Executes statements on asyncpg connections.
+
+    Transactions may use only a part of them. So single statements, which checkpoints and events are, always
+    find a connection while transactions wait for locks.
+    """
 
     def __init__(
         self,
         pool: "asyncpg.Pool[asyncpg.Record]",
         outages: OutageLog,
         *,
+        transactions: int,
         timeout: float,
         lifetime: float,
     ) -> None:
         self._pool = pool
         self._outages = outages
+        self._transactions = transactions
+        self._free_transactions = asyncio.Semaphore(transactions)
         self._timeout = timeout
         self._lifetime = lifetime
         self._trusted_since = 0.0
@@ -91,6 +100,31 @@ class ConnectionPool:
     def acquire(self) -> "ConnectionLease":
         """Lease a connection; raises `DatabaseBusy` if none gets free in time."""
         return ConnectionLease(self)
+
+    @asynccontextmanager
+    async def acquire_for_transaction(self) -> "AsyncIterator[Proxy]":
+        """Lease one of the connections for transactions; raises `DatabaseBusy` if none gets free in time."""
+        await self._wait_for_transaction()
+        try:
+            async with ConnectionLease(self) as connection:
+                yield connection
+        finally:
+            self._free_transactions.release()
+
+    async def _wait_for_transaction(self) -> None:
+        # Without a timer if one is free, because that is faster.
+        if not self._free_transactions.locked():
+            await self._free_transactions.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free_transactions.acquire()
+        except TimeoutError:
+            busy = DatabaseBusy(
+                f"none of {self._transactions} connections for transactions got free in {self._timeout} s"
+            )
+            self.failed(busy)
+            raise busy from None
 
     def invalidate(self) -> None:
         """Replace all connections that are open now. At most once per interval, so that new ones can be opened."""
@@ -130,7 +164,10 @@ class ConnectionPool:
         self._outages.record_success()
 
     async def give_back(self, connection: Proxy) -> None:
-        """Release after a failure, in a task of its own, so that cancelling the caller doesn't stop it."""
+        """Release after a failure, in a task of its own, so that cancelling the caller doesn't stop it.
+
+        An open transaction is rolled back.
+        """
         task = asyncio.get_running_loop().create_task(self._release(connection))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
@@ -149,6 +186,13 @@ class ConnectionPool:
         return opened_at > max(self._trusted_since, oldest)
 
     async def _release(self, connection: Proxy) -> None:
+        try:
+            if not connection.is_closed() and connection.is_in_transaction():
+                await connection.execute("ROLLBACK", timeout=RELEASE_TIMEOUT_SECONDS)
+        except TRANSIENT_CODES:
+            # A connection that the server has closed is in the pool again already.
+            with suppress(asyncpg.InterfaceError):
+                connection.terminate()
         try:
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_SECONDS)
         except TRANSIENT_CODES:

@@ -25,10 +25,10 @@ RETURNING tenant, thread_id::text AS thread_id, id::text AS id, attempt
 
 
 async def release(connection: RawConnection, owner: WorkerId) -> list[RunKey]:
-    """Give up the worker's runs that have a cancel request, and enqueue a delivery of each.
+    """Release the worker's runs that have a cancel request, and enqueue a delivery of each.
 
-    The attempt stays. The execution that was given up can write until another worker has claimed the run,
-    and nothing from then on. Rows that are locked are left for the next call.
+    The attempt stays. The interrupted execution can write until another worker has claimed the run, and
+    nothing from then on. Rows that are locked are left for the next call.
     """
     async with connection.transaction():
         released = [
@@ -45,10 +45,10 @@ async def release(connection: RawConnection, owner: WorkerId) -> list[RunKey]:
 async def unattended(
     connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
 ) -> list[RunKey]:
-    """Runs with a cancel request that no live worker executes, of every tenant; for the sweeper.
+    """Runs with a cancel request that no live worker executes, of all tenants; for the sweeper.
 
-    A waiting run has such a request if that came right before the run was suspended. Its delivery was
-    committed with the suspension, and counts as lost after `grace`.
+    A waiting run has such a request if it came right before the suspension. Its delivery was committed with
+    the suspension, and counts as lost after `grace`.
     """
     is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
     return [
@@ -72,7 +72,7 @@ async def _requested(
 
 
 async def is_requested(pool: RawPool, key: RunKey) -> bool:
-    """Whether the run is to be cancelled; a request stays until the run is done."""
+    """Whether the run has a cancel request. A request stays until the run is done."""
     return bool(
         await pool.fetchval(
             "SELECT cancel_requested_at IS NOT NULL AND status <> 'done' FROM runs "

@@ -35,7 +35,7 @@ from app.domain.children.followups import (
 from app.domain.ids import RunId, TaskId, Tenant, ThreadId, TicketKey
 from app.domain.signals import DeliverSignal, MatchWait, SignalJob
 from app.storage.postgres.connect import RawConnection
-from app.storage.postgres.database import Connection, raw
+from app.storage.postgres.database import Connection
 from app.storage.runs.runs import RunKey
 
 ENTRYPOINT = "run"
@@ -57,34 +57,34 @@ def queue_queries(driver: Driver, kind: Callable[..., Queries] = Queries) -> Que
     )
 
 
-async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> None:
-    """Enqueue a delivery of a run, visible after commit."""
-    await enqueue_on(await raw(connection), key, is_cancel=is_cancel)
+async def enqueue(connection: Connection, key: RunKey, *, is_cancel: bool = False) -> bool:
+    """Enqueue a delivery of a run, visible after commit. False if it is in the queue already."""
+    return await enqueue_on(connection.driver, key, is_cancel=is_cancel)
 
 
-async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool = False) -> None:
+async def enqueue_on(connection: RawConnection, key: RunKey, *, is_cancel: bool = False) -> bool:
     """The same, in a transaction of the driver's connection.
 
-    A delivery for a cancel request goes before all others. It has a key of its own, because another
-    delivery of the run may be stuck in the queue or in a process that is frozen.
+    A delivery for a cancel request goes before all others. Its key differs from that of the run's other
+    deliveries, because one of those may be stuck in the queue or in a frozen process.
     """
     if is_cancel:
-        await _enqueue(connection, key, f"{_dedupe_key(key)}:cancel", priority=_CANCEL_PRIORITY)
-    else:
-        await _enqueue(connection, key, _dedupe_key(key))
+        dedupe_key = f"{_dedupe_key(key)}:cancel"
+        return await _enqueue(connection, key, dedupe_key, priority=_CANCEL_PRIORITY)
+    return await _enqueue(connection, key, _dedupe_key(key))
 
 
 async def enqueue_at(connection: Connection, key: RunKey, at: datetime) -> None:
     """Enqueue a delivery of a run for a later time, by the database's clock, which the claim uses too."""
-    delay = await connection.execute(_DELAY, {"at": at})
+    delay = await connection.execute(_DELAY_UNTIL, {"at": at})
     await _enqueue(
-        *(await raw(connection), key, _dedupe_key(key)),
+        *(connection.driver, key, _dedupe_key(key)),
         after=delay.scalar_one(),
         more={_DUE_AT: at.isoformat()},
     )
 
 
-_DELAY = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
+_DELAY_UNTIL = text("SELECT greatest(CAST(:at AS timestamptz) - now(), interval '0')")
 
 
 async def _enqueue(
@@ -95,9 +95,9 @@ async def _enqueue(
     priority: int = 0,
     after: timedelta | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> bool:
     queries = queue_queries(AsyncpgDriver(connection))
-    await queries.enqueue(
+    [job] = await queries.enqueue(
         ENTRYPOINT,
         json.dumps({**asdict(key), **more}).encode(),
         priority=priority,
@@ -105,6 +105,7 @@ async def _enqueue(
         dedupe_key=dedupe_key,
         on_conflict="skip",
     )
+    return job is not None
 
 
 _DUE = """
@@ -139,31 +140,36 @@ def due_at_of(payload: bytes | None) -> datetime | None:
     return None if due_at is None else datetime.fromisoformat(due_at)
 
 
-async def enqueue_task(connection: Connection, key: TaskKey) -> None:
-    """Enqueue a delivery of a task, visible after commit."""
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
-    await queries.enqueue(
+async def enqueue_task(connection: Connection, key: TaskKey) -> bool:
+    """Enqueue a delivery of a task, visible after commit. False if it is in the queue already."""
+    queries = queue_queries(AsyncpgDriver(connection.driver))
+    [job] = await queries.enqueue(
         TASK_ENTRYPOINT,
         json.dumps(asdict(key)).encode(),
         dedupe_key=f"{key.tenant}:{key.task_id}:{key.attempt}",
         on_conflict="skip",
     )
+    return job is not None
 
 
 async def enqueue_followup(
     connection: Connection, followup: Followup, *, is_found: bool = False
-) -> None:
-    """Enqueue a follow-up, visible after commit. `is_found`: the sweeper found it due; queue it only once."""
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+) -> bool:
+    """Enqueue a follow-up, visible after commit. `is_found`: the sweeper found it due; queue it only once.
+
+    False if it is in the queue already.
+    """
+    queries = queue_queries(AsyncpgDriver(connection.driver))
     body = asdict(followup)
     if not isinstance(followup, ChildFollowup):
         body["kind"] = followup.name
-    await queries.enqueue(
+    [job] = await queries.enqueue(
         FOLLOWUP_ENTRYPOINT,
         json.dumps(body).encode(),
         dedupe_key=_dedupe_key_of_followup(followup, is_found),
         on_conflict="skip",
     )
+    return job is not None
 
 
 def _dedupe_key_of_followup(followup: Followup, is_found: bool) -> str | None:
@@ -171,7 +177,7 @@ def _dedupe_key_of_followup(followup: Followup, is_found: bool) -> str | None:
 
     Other follow-ups are not: each may lead to a different result.
     """
-    if is_found or followup.name == FollowupKind.FORGET:
+    if is_found or followup.name == FollowupKind.DELETE:
         return f"{followup.name}:{followup.tenant}:{followup.about}"
     return None
 
@@ -192,7 +198,7 @@ def delivered_followup(payload: bytes | None) -> Followup:
 
 async def enqueue_signal_job(connection: Connection, job: SignalJob, *, after: float = 0.0) -> None:
     """Enqueue the delivery of a signal, or the match of a ticket with kept signals, visible after commit."""
-    queries = queue_queries(AsyncpgDriver(await raw(connection)))
+    queries = queue_queries(AsyncpgDriver(connection.driver))
     await queries.enqueue(
         SIGNAL_ENTRYPOINT,
         json.dumps(asdict(job)).encode(),
@@ -234,7 +240,7 @@ SELECT (SELECT count(*) FROM log) + (SELECT count(*) FROM statistics)
 """)
 
 
-async def forget_log(connection: Connection, older_than: float, limit: int) -> int:
+async def delete_log(connection: Connection, older_than: float, limit: int) -> int:
     """Delete old rows of the queue's log and statistics."""
     age = {"age": timedelta(seconds=older_than), "limit": limit}
     return int((await connection.execute(_DELETE_LOG, age)).scalar_one())

@@ -47,10 +47,8 @@ async def of_followup(
     """The failure of a follow-up, and the seconds until its next try."""
     wait = func.extract("epoch", table.c.next_at - func.now()).label("wait")
     row = (
-        (await connection.execute(select(table, wait).where(_is(followup))))
-        .mappings()
-        .one_or_none()
-    )
+        await connection.execute(select(table, wait).where(_is_failure_of(followup)))
+    ).one_or_none()
     return None if row is None else (_failed_followup_of(row), max(0.0, float(row["wait"])))
 
 
@@ -61,10 +59,10 @@ async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[
         .where(table.c.tenant == tenant, table.c.on_behalf_of == run_id)
         .order_by(table.c.failed_at, table.c.name, table.c.about)
     )
-    return [_failed_followup_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [_failed_followup_of(row) for row in (await connection.execute(statement))]
 
 
-async def note(
+async def record(
     connection: Connection, followup: Followup, error: str, pause: float
 ) -> FailedFollowup | None:
     """Count a failed try; None if its run was deleted."""
@@ -76,22 +74,24 @@ async def note(
         "error": storable_text(error),
         "pause": timedelta(seconds=pause),
     }
-    row = (await connection.execute(_RECORD, values)).mappings().one_or_none()
+    row = (await connection.execute(_RECORD, values)).one_or_none()
     return None if row is None else _failed_followup_of(row)
 
 
 async def give_up(connection: Connection, followup: Followup, at: datetime) -> None:
     await connection.execute(
-        update(table).where(_is(followup), table.c.given_up_at.is_(None)).values(given_up_at=at)
+        update(table)
+        .where(_is_failure_of(followup), table.c.given_up_at.is_(None))
+        .values(given_up_at=at)
     )
 
 
-async def forget(connection: Connection, followup: Followup) -> None:
+async def remove(connection: Connection, followup: Followup) -> None:
     """Delete the failure of a follow-up that succeeded or isn't needed."""
-    await connection.execute(delete(table).where(_is(followup)))
+    await connection.execute(delete(table).where(_is_failure_of(followup)))
 
 
-def _is(followup: Followup) -> ColumnElement[bool]:
+def _is_failure_of(followup: Followup) -> ColumnElement[bool]:
     return (
         (table.c.tenant == followup.tenant)
         & (table.c.name == followup.name)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import asyncpg
 
@@ -10,22 +11,25 @@ from app.domain.checkpoints import PendingEvent
 from app.domain.events.input_events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
+from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import NewRun, RunRecord, RunStatus
-from app.storage.codec import message_columns, parsed, run_of, storable_json
+from app.storage.codec import message_columns, run_of, storable_json
 from app.storage.events.event_log import EventEntry, entry
-from app.storage.postgres.database import RawPool
+from app.storage.postgres.connection import Driver
+from app.storage.postgres.database import Connection, RawPool
+from app.storage.runs.runs import RunKey
 
 # --- admit ----------------------------------------------------------------------------------------
 
 _ADMIT = """
 WITH thread AS (
-    INSERT INTO threads AS t (tenant, id, next_message_seq, open_run_id, latest_run_id)
-    VALUES ($1, $2, 1 + $10, $3, $3)
+    INSERT INTO threads AS t (tenant, id, key, next_message_seq, open_run_id, latest_run_id)
+    VALUES ($1, $2, $26, 1 + $10, $3, $3)
     ON CONFLICT (tenant, id) DO UPDATE
         SET next_message_seq = t.next_message_seq + $10, open_run_id = $3, latest_run_id = $3,
-            updated_at = now()
+            key = coalesce(t.key, excluded.key), updated_at = now()
         WHERE t.open_run_id IS NULL AND t.queue_length = 0
-    RETURNING t.next_message_seq - $10 AS first_seq, t.state
+    RETURNING t.next_message_seq - $10 AS first_seq, t.state, t.key
 ), head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq, run_id, attempt)
     SELECT $1, $2, 1 + cardinality($16::text[]), $3, 1 FROM thread
@@ -37,10 +41,10 @@ WITH thread AS (
     INSERT INTO runs (tenant, id, thread_id, agent_id, agent_version, status, admitted, root_run_id,
         parent_run_id, parent_thread_id, parent_call_id, depth, retry_of, request, request_digest,
         metadata, started_by, traceparent, attempt, owner, created_at, started_at, updated_at,
-        events_from, input_from, input_to, input_ids)
+        events_from, input_from, input_to, input_ids, thread_key)
     SELECT $1, $3, $2, $4, $5, 'running', true, $18, $19, $20, $21, $22, $23, $6::text::jsonb, $7,
         $8::text::jsonb, $9, $24, 1, $25, $15, $15, $15,
-        head.seq, thread.first_seq, thread.first_seq + $10 - 1, $11::uuid[]
+        head.seq, thread.first_seq, thread.first_seq + $10 - 1, $11::uuid[], thread.key
     FROM thread, head
 ), message AS (
     INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, created_at)
@@ -52,7 +56,7 @@ WITH thread AS (
     SELECT $1, $2, head.seq + e.i - 1, $3, $15, e.type, e.body
     FROM head, unnest($16::text[], $17::text[]) WITH ORDINALITY AS e(type, body, i)
 )
-SELECT thread.first_seq, thread.state::text, head.seq FROM thread, head
+SELECT thread.first_seq, thread.state, thread.key, head.seq FROM thread, head
 """
 
 
@@ -63,6 +67,7 @@ class AdmittedRow:
     first_message_seq: int
     event_seq: int
     thread_state: JsonObject = field(default_factory=dict)
+    thread_key: str | None = None
 
 
 async def admit(
@@ -78,7 +83,7 @@ async def admit(
         return None
     if row is None:
         return None
-    return AdmittedRow(row["first_seq"], row["seq"], parsed(row["state"]) or {})
+    return AdmittedRow(row["first_seq"], row["seq"], row["state"] or {}, row["key"])
 
 
 def _admit_arguments(
@@ -112,6 +117,7 @@ def _admit_arguments(
         lineage.retry_of,
         run.traceparent,
         owner,
+        run.thread_key,
     )
 
 
@@ -191,7 +197,7 @@ WITH thread AS (
     FROM pending p, head, thread
 )
 SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq,
-    thread.thread_state::text, counted.inputs AS delivered, counted.ids AS delivered_ids,
+    thread.thread_state, counted.inputs AS delivered, counted.ids AS delivered_ids,
     head.first_seq AS event_seq
 FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
 """
@@ -212,8 +218,18 @@ class ClaimedRow:
     """The seq of the first of these events."""
 
 
+class ClaimHere(Protocol):
+    """Claims a run in a command's transaction, for a slot that this process has reserved.
+
+    The caller has locked the run and its thread. None if the run can't be claimed. The caller executes it after
+    the commit.
+    """
+
+    async def __call__(self, connection: Connection, key: RunKey) -> ClaimedRun | None: ...
+
+
 async def claim(
-    pool: RawPool,
+    pool: "RawPool | Driver",
     tenant: Tenant,
     thread_id: ThreadId,
     run_id: RunId,
@@ -225,7 +241,7 @@ async def claim(
 ) -> ClaimedRow | None:
     """Claim a run whose owner is dead or missing. At most one worker gets it.
 
-    Returns None if the run isn't free, or if its losses would be one of `unless_lost` and it has no cancel
+    In a transaction of the caller if `pool` is its connection. Returns None if the run isn't free, or if its losses would be one of `unless_lost` and it has no cancel
     request. The same statement appends the run's pending inputs to the log, with an event for each.
     """
     heartbeat_timeout = timedelta(seconds=timeout)
@@ -241,7 +257,7 @@ async def claim(
         RunStatus(row["previous_status"]),
         row["lost_owner"] is not None,
         row["next_seq"],
-        parsed(row["thread_state"]) or {},
+        row["thread_state"] or {},
         _delivery_events(row),
         row["event_seq"] or 0,
     )

@@ -31,7 +31,8 @@ async def evidence_of(
     body = cast(events.c.body, JSONB)
     deltas = await connection.execute(
         bodies.where(
-            events.c.event_type == ToolCallStreamDelta.event_type, body["id"].astext == call_id
+            events.c.event_type == ToolCallStreamDelta.event_type,
+            body["tool_call_id"].astext == call_id,
         ).limit(_MAX_DELTAS)
     )
     streamed = "".join(reversed([json.loads(delta.body)["delta"] for delta in deltas]))
@@ -39,7 +40,7 @@ async def evidence_of(
         bodies.where(
             events.c.event_type == ActivitySnapshot.event_type,
             body["activity_type"].astext == PROGRESS,
-            body["content"]["call_id"].astext == call_id,
+            body["content"]["tool_call_id"].astext == call_id,
         ).limit(1)
     )
     progress = snapshots.first()

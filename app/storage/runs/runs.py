@@ -1,6 +1,6 @@
 """Runs: rows, cancel requests, releases, and the sweeper's searches. Writers hold the locks they name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,14 +8,16 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Select,
+    TextClause,
     and_,
+    bindparam,
     cast,
     exists,
     func,
+    not_,
     or_,
     select,
     text,
-    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB, insert
@@ -23,12 +25,13 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, storable
 from app.domain.runs.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
-from app.domain.runs.terminations import TYPES_OF
-from app.domain.slices import Slice
+from app.domain.runs.terminations import TYPES_OF, Outcome
+from app.domain.slices import PageRequest, Slice
 from app.domain.tickets.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
-from app.storage.page_rows import page_rows
+from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.statements import prepared
 from app.storage.runs.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.tables import runs, threads, tickets, workers
 
@@ -43,20 +46,47 @@ class RunKey:
     attempt: int
 
 
+_BY_KEY = select(runs).where(runs.c.tenant == bindparam("tenant"), runs.c.id == bindparam("id"))
+_GET = prepared(_BY_KEY)
+_LOCK = prepared(_BY_KEY.with_for_update(key_share=True))
+
+
 async def get(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord | None:
-    statement = select(runs).where(runs.c.tenant == tenant, runs.c.id == run_id)
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(_GET, {"tenant": tenant, "id": run_id})).one_or_none()
     return None if row is None else run_of(row)
 
 
 async def lock(connection: Connection, tenant: Tenant, run_id: RunId) -> RunRecord | None:
     """Lock a run until commit and read it. The thread's lock comes first."""
-    statement = (
-        select(runs)
-        .where(runs.c.tenant == tenant, runs.c.id == run_id)
-        .with_for_update(key_share=True)
-    )
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(_LOCK, {"tenant": tenant, "id": run_id})).one_or_none()
+    return None if row is None else run_of(row)
+
+
+_LOCK_FOR_DECISION = prepared(
+    text("""
+WITH thread AS (
+    SELECT t.tenant, t.id FROM threads t
+    WHERE t.tenant = :tenant
+        AND t.id = (SELECT thread_id FROM runs WHERE tenant = :tenant AND id = :id)
+    FOR NO KEY UPDATE
+)
+SELECT r.* FROM thread
+JOIN runs r ON r.tenant = thread.tenant AND r.thread_id = thread.id AND r.id = :id
+WHERE NOT EXISTS (
+    SELECT FROM tickets k
+    WHERE k.tenant = r.tenant AND k.id = ANY(CAST(:tickets AS uuid[])) AND k.run_id <> r.id
+)
+FOR NO KEY UPDATE OF r
+""")
+)
+
+
+async def lock_for_decision(
+    connection: Connection, tenant: Tenant, run_id: RunId, ticket_ids: Sequence[str]
+) -> RunRecord | None:
+    """Lock a run's thread, then the run, until commit. None if one of the tickets is of another run."""
+    values = {"tenant": tenant, "id": run_id, "tickets": list(ticket_ids)}
+    row = (await connection.execute(_LOCK_FOR_DECISION, values)).one_or_none()
     return None if row is None else run_of(row)
 
 
@@ -88,6 +118,7 @@ async def insert_created(
             tenant=run.tenant,
             id=run.id,
             thread_id=run.thread_id,
+            thread_key=run.thread_key,
             agent_id=run.agent_id,
             agent_version=run.agent_version,
             status=RunStatus.CREATED.value,
@@ -153,7 +184,7 @@ async def thread_of(connection: Connection, tenant: Tenant, run_id: RunId) -> Th
     return None if found is None else ThreadId(found)
 
 
-async def note_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
+async def save_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
     """Copy the thread's state into the run before the run's first change of it, for a rollback.
 
     The caller holds the locks of both.
@@ -183,6 +214,28 @@ async def request_rollback(
         .values(rolled_back_by=by)
     )
     return result.rowcount == 1
+
+
+_ROLL_BACK_FROM = """
+WITH replaced AS (
+    UPDATE runs SET rolled_back_by = $4
+    WHERE tenant = $1 AND thread_id = $2 AND input_from >= $3 AND rolled_back_by IS NULL AND id <> $4
+    RETURNING id, events_from, thread_state_before IS NOT NULL AS has_changed_state
+)
+SELECT id FROM replaced WHERE has_changed_state ORDER BY events_from LIMIT 1
+"""
+
+
+async def roll_back_from(
+    connection: Connection, tenant: Tenant, thread_id: ThreadId, from_seq: int, *, by: RunId
+) -> RunId | None:
+    """Mark the runs as rolled back that were started with a message from `from_seq` on.
+
+    Returns the first of them that has changed the thread's state. The caller holds the thread's lock; all runs are
+    done but `by`.
+    """
+    found = await connection.driver.fetchval(_ROLL_BACK_FROM, tenant, thread_id, from_seq, by)
+    return None if found is None else RunId(str(found))
 
 
 async def cancel_reason(connection: Connection, tenant: Tenant, run_id: RunId) -> str | None:
@@ -388,75 +441,104 @@ async def keys_of(connection: Connection, statement: Select[Any]) -> list[RunKey
     ]
 
 
+def _conditions(wanted: RunFilter) -> Iterator[ColumnElement[bool] | TextClause]:
+    equal = {
+        runs.c.thread_id: wanted.thread_id,
+        runs.c.parent_run_id: wanted.parent_run_id,
+        runs.c.root_run_id: wanted.root_run_id,
+        runs.c.agent_id: wanted.agent_id,
+        runs.c.status: wanted.status,
+        runs.c.waiting_reason: wanted.waiting_reason,
+        runs.c.termination["code"].astext: wanted.termination_code,
+    }
+    yield from (column == str(value) for column, value in equal.items() if value is not None)
+    if wanted.ids is not None:
+        yield runs.c.id.in_(wanted.ids)
+    if wanted.statuses:
+        yield runs.c.status.in_([status.value for status in wanted.statuses])
+    one_of = wanted.statuses if wanted.status is None else (wanted.status,)
+    if one_of and RunStatus.DONE not in one_of:
+        # Lets Postgres use the partial index `runs_unfinished`.
+        yield text("runs.status <> 'done'")
+    if wanted.paused is not None:
+        has_request = runs.c.pause_requested_at.is_not(None)
+        is_paused = and_(has_request, runs.c.status != RunStatus.DONE.value)
+        yield is_paused if wanted.paused else not_(is_paused)
+    if wanted.outcome is not None:
+        yield from _has_outcome(wanted.outcome)
+    if wanted.metadata:
+        # The second condition lets Postgres use the partial index `runs_metadata`.
+        yield runs.c.metadata.contains(dict(wanted.metadata))
+        yield text("runs.metadata <> '{}'")
+
+
+def _has_outcome(wanted: Outcome) -> Iterator[ColumnElement[bool] | TextClause]:
+    ended_as = runs.c.termination["type"].astext
+    yield ended_as.in_(TYPES_OF[wanted])
+    if wanted is not Outcome.SUCCEEDED:
+        # Lets Postgres use the partial index `runs_without_success`.
+        yield text("(runs.termination ->> 'type') NOT IN ('natural_end', 'behavior_requested')")
+
+
 async def page(
     connection: Connection,
     tenant: Tenant,
     wanted: RunFilter,
-    *,
-    before: tuple[datetime, RunId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[RunRecord]:
-    """Runs, newest first, created before the cursor. Never loads a message body."""
-    conditions: list[ColumnElement[bool]] = [runs.c.tenant == tenant]
-    if wanted.thread_id is not None:
-        conditions.append(runs.c.thread_id == wanted.thread_id)
-    if wanted.parent_run_id is not None:
-        conditions.append(runs.c.parent_run_id == wanted.parent_run_id)
-    if wanted.root_run_id is not None:
-        conditions.append(runs.c.root_run_id == wanted.root_run_id)
-    if wanted.agent_id is not None:
-        conditions.append(runs.c.agent_id == wanted.agent_id)
-    if wanted.status is not None:
-        conditions.append(runs.c.status == wanted.status.value)
-    if wanted.outcome is not None:
-        conditions.append(runs.c.termination["type"].astext.in_(TYPES_OF[wanted.outcome]))
-    if wanted.termination_code is not None:
-        conditions.append(runs.c.termination["code"].astext == wanted.termination_code)
-    if wanted.created_after is not None:
-        conditions.append(runs.c.created_at > wanted.created_after)
-    if wanted.created_before is not None:
-        conditions.append(runs.c.created_at < wanted.created_before)
-    if wanted.metadata:
-        conditions.append(runs.c.metadata.contains(dict(wanted.metadata)))
-    if before is not None:
-        conditions.append(tuple_(runs.c.created_at, runs.c.id) < before)
-    return await page_rows(
-        connection,
-        select(runs).where(*conditions),
-        run_of,
-        by=("created_at", "id"),
-        descending=True,
-        limit=limit,
+    """Runs by creation. Never loads a message body."""
+    statement = select(runs).where(runs.c.tenant == tenant, *_conditions(wanted))
+    return await page_of(connection, statement, run_of, requested)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStream:
+    """Where a run's events are: its thread, the number of its first one, and whether there will be more."""
+
+    thread_id: ThreadId
+    events_from: int
+    is_done: bool
+
+
+async def stream_of_run(pool: RawPool, tenant: Tenant, run_id: RunId) -> RunStream | None:
+    """Reads three columns. Thousands of clients reopen their streams at once."""
+    row = await pool.fetchrow(
+        "SELECT thread_id, events_from, status FROM runs WHERE tenant = $1 AND id = $2",
+        tenant,
+        run_id,
     )
+    if row is None:
+        return None
+    is_done = row["status"] == RunStatus.DONE.value
+    return RunStream(ThreadId(row["thread_id"]), row["events_from"], is_done)
 
 
 _STATUS = """
-SELECT r.status, r.pause_requested_at IS NULL AND (
-    r.waiting_reason IN ('manual_pause', 'rate_limit')
-    OR r.waiting_reason = 'background_tasks' AND r.unread_inputs > 0
-    OR r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
+SELECT r.status, r.status = 'waiting' AND (r.pause_requested_at IS NOT NULL OR EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
-        AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
-    AND NOT EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
-        AND t.status = 'open' AND t.kind = 'limit')) AS has_answer
+        AND t.status = 'open' AND t.kind NOT IN ('child', 'event')
+    UNION ALL
+    SELECT FROM child_tickets c JOIN tickets t ON t.tenant = c.tenant AND t.id = c.ticket
+    WHERE c.tenant = r.tenant AND c.run_id = r.id AND c.status = 'open' AND t.status = 'open')
+    -- With a decided ticket and no limit ticket, a worker resumes the run before it needs the next decision.
+    AND NOT (r.waiting_reason <> 'agent_version_unavailable' AND EXISTS (
+        SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+            AND t.status IN ('decided', 'expired') AND t.applied_at IS NULL)
+        AND NOT EXISTS (SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
+            AND t.status = 'open' AND t.kind = 'limit'))) AS needs_decision
 FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredStatus:
-    """A run's status, and whether a worker will continue it: decides whether a stream stays open."""
+    """A run's status, and whether it waits until a person acts: decides whether a stream stays open."""
 
     status: RunStatus
-    has_answer: bool
-    """A worker will continue the run: a ticket was decided, a task has reported, a pause was removed, or the
-    run waits for a rate limit."""
-
-    @property
-    def is_idle(self) -> bool:
-        return self.status is RunStatus.WAITING and not self.has_answer
+    needs_decision: bool
+    """The run waits, and a person has to decide a ticket or to resume it. Any other wait ends by itself."""
 
 
 async def status_of_run(pool: RawPool, tenant: Tenant, run_id: RunId) -> StoredStatus | None:
     row = await pool.fetchrow(_STATUS, tenant, run_id)
-    return None if row is None else StoredStatus(RunStatus(row["status"]), bool(row["has_answer"]))
+    return None if row is None else StoredStatus(RunStatus(row["status"]), row["needs_decision"])

@@ -1,53 +1,35 @@
 """Reads the tool calls of a run's open step, for a takeover or for the end of a suspended run."""
 
-from datetime import datetime
-
-from sqlalchemy import Text, cast, select
+from sqlalchemy import select
 
 from app.domain.ids import CallId, RunId, Tenant
 from app.domain.threads.messages import ToolCall
 from app.domain.tools.tool_calls import CallState, CallStatus, Effect, outcome_from_json
-from app.storage.codec import Row, parsed
-from app.storage.postgres.database import Connection, RawPool
+from app.storage.codec import Row
+from app.storage.postgres.database import Connection
 from app.storage.tables import tool_calls
-
-_CALLS_OF_RUN = """
-SELECT step_index, call_id, position, name, arguments, run_with, kept, status, effect, idempotency_key,
-    started_at
-FROM tool_calls WHERE tenant = $1 AND run_id = $2 ORDER BY position
-"""
-
-
-async def of_open_step(
-    pool: RawPool, tenant: Tenant, run_id: RunId
-) -> list[tuple[CallState, datetime | None]]:
-    """The calls of the open step in order, each with the time at which it started."""
-    rows = await pool.fetch(_CALLS_OF_RUN, tenant, run_id)
-    return [(_state_of(row), row["started_at"]) for row in rows]
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[CallState]:
     """The calls of the open step in order, read in a command's transaction."""
-    # As text, because the arguments may be a JSON string: `parsed` would decode that twice.
-    arguments = cast(tool_calls.c.arguments, Text).label("arguments")
-    others = [column for column in tool_calls.c if column.name != "arguments"]
     statement = (
-        select(*others, arguments)
+        select(tool_calls)
         .where(tool_calls.c.tenant == tenant, tool_calls.c.run_id == run_id)
         .order_by(tool_calls.c.position)
     )
-    return [_state_of(row) for row in (await connection.execute(statement)).mappings()]
+    return [call_of(row) for row in (await connection.execute(statement))]
 
 
-def _state_of(row: Row) -> CallState:
-    kept = row["kept"]
+def call_of(row: Row) -> CallState:
+    """A call of a row, or of a row as JSON."""
+    outcome = row["unreported_outcome"]
     return CallState(
-        call=ToolCall(CallId(row["call_id"]), row["name"], parsed(row["arguments"])),
+        call=ToolCall(CallId(row["call_id"]), row["name"], row["arguments"]),
         step_index=row["step_index"],
         position=row["position"],
         status=CallStatus(row["status"]),
         effect=Effect(row["effect"]),
         idempotency_key=row["idempotency_key"],
-        run_with=parsed(row["run_with"]),
-        unreported_outcome=None if kept is None else outcome_from_json(row["name"], parsed(kept)),
+        edited_arguments=row["edited_arguments"],
+        unreported_outcome=None if outcome is None else outcome_from_json(row["name"], outcome),
     )

@@ -35,7 +35,7 @@ async def queue(
     pending = of_run & (inputs.c.status == InputStatus.PENDING.value)
     last_statement = select(func.coalesce(func.max(inputs.c.position), 0)).where(pending)
     last_position: int = (await connection.execute(last_statement)).scalar_one()
-    await connection.execute(
+    await connection.execute_many(
         # The time of the statement: transactions that wait for the lock get times in the order of the lock.
         insert(inputs).values(created_at=func.clock_timestamp()),
         [
@@ -76,8 +76,8 @@ async def enter_log(
 ) -> Entered | None:
     """Append an executing run's pending inputs to its thread's log, each once and in order.
 
-    Returns the log from `next_seq` on, the end that the owner knows. This includes messages whose commit was
-    lost on the way to the owner. None, and nothing written, if the run has another attempt or status.
+    Returns the log from `next_seq` on, the end that the owner knows. This includes messages of a commit whose
+    reply was lost. None, and nothing written, if the run has another attempt or status.
     """
     thread = await threads.lock(connection, tenant, thread_id)
     record = await runs.lock(connection, tenant, run_id)
@@ -126,13 +126,14 @@ async def retract(connection: Connection, tenant: Tenant, run_id: RunId) -> None
 
 
 async def retracted(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Message]:
-    """The retracted messages of a run, in order."""
+    """The messages that a run ended without reading, in order. Those that a client retracted aren't among them."""
     statement = (
         select(inputs.c.message)
         .where(
             inputs.c.tenant == tenant,
             inputs.c.run_id == run_id,
             inputs.c.status == InputStatus.RETRACTED.value,
+            inputs.c.retracted_by.is_(None),
         )
         .order_by(inputs.c.position)
     )

@@ -3,8 +3,10 @@
 Messages that were rolled back are left out for models, and in lists unless a client asks for them.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import cast, func, insert, select
 from sqlalchemy.dialects.postgresql import JSONPATH
@@ -12,52 +14,76 @@ from sqlalchemy.dialects.postgresql import JSONPATH
 from app.clock import yield_to_loop
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
-from app.domain.slices import Slice
-from app.domain.threads.messages import LoggedMessage, Message, Role, Visibility
-from app.storage.codec import Row, message_columns, message_of, parsed
-from app.storage.page_rows import page_rows
+from app.domain.slices import PageRequest, Slice
+from app.domain.threads.messages import LoggedMessage, Message, MessageFilter, Role
+from app.storage.codec import Row, message_columns, message_of
+from app.storage.events.columns import transposed
+from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.tables import messages, rollbacks
 
 MAX_DECODED_BYTES = 250_000
 """Bytes of messages that are decoded before the event loop gets control; approximate."""
 
-_HISTORY = """
-SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
-    step_index, ran_with, created_at
+# JSON as text, which is decoded step by step: the connection would decode a long log at once.
+_OF_LOG = """seq, message_id, role, visibility, content::text, tool_calls::text, tool_call_id,
+    produced_by_run, step_index, edited_arguments::text, created_at"""
+_JSON = frozenset({"content", "tool_calls", "edited_arguments"})
+
+HISTORY = f"""
+SELECT {_OF_LOG}
 FROM messages m WHERE tenant = $1 AND thread_id = $2 AND NOT EXISTS (
     SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
         AND m.seq BETWEEN b.from_seq AND b.to_seq)
-ORDER BY seq
 """
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
-    """The log without rolled-back messages, for a run that continues it.
-
-    Decoding yields to the event loop, because a log may be long.
-    """
-    return await _decoded(await pool.fetch(_HISTORY, tenant, thread_id))
+    """The log without rolled-back messages, for a run that continues it."""
+    return await decoded(await pool.fetch(f"{HISTORY} ORDER BY seq", tenant, thread_id))
 
 
-async def _decoded(rows: Sequence[Row]) -> list[LoggedMessage]:
+class _Decoding:
+    """A row of the log, whose JSON is decoded when it is read."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    def __getitem__(self, key: str, /) -> Any:
+        value = self._row[key]
+        return json.loads(value) if key in _JSON and value is not None else value
+
+
+def bytes_of(row: Row) -> int:
+    """The bytes of a row of the log; approximate."""
+    return 500 + len(row["content"]) + len(row["tool_calls"] or "")
+
+
+async def decoded(rows: Sequence[Row]) -> list[LoggedMessage]:
+    """The messages of these rows. Yields to the event loop, because a log may be long."""
     log: list[LoggedMessage] = []
     size = 0
     for row in rows:
-        log.append(message_of(row))
-        size += 500 + len(row["content"])
+        log.append(message_of(_Decoding(row)))
+        size += bytes_of(row)
         if size > MAX_DECODED_BYTES:
             size = 0
             await yield_to_loop()
     return log
 
 
-_HISTORY_AT_END = """
-SELECT seq, message_id, role, visibility, content, tool_calls, tool_call_id, produced_by_run,
-    step_index, ran_with, created_at
+_HISTORY_AT_END = f"""
+SELECT {_OF_LOG}
 FROM messages m WHERE tenant = $1 AND thread_id = $2 AND seq <= $4 AND NOT EXISTS (
     SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
-        AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.run_id <> $3 AND b.to_seq <= $4)
+        AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.to_seq <= $4
+        -- A run that replaced a tail of the thread is in both columns.
+        AND (b.run_id <> $3 OR b.by_run_id = $3)
+        AND NOT (b.run_id = b.by_run_id AND EXISTS (SELECT FROM runs later, runs own
+            WHERE later.tenant = $1 AND later.id = b.by_run_id AND later.thread_id = $2
+                AND own.tenant = $1 AND own.id = $3 AND later.events_from > own.events_from)))
 ORDER BY seq
 """
 
@@ -66,7 +92,7 @@ async def history_at_end(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, log_end: int
 ) -> list[LoggedMessage]:
     """The log at the end of a run: without later messages and rollbacks, with the run's own messages."""
-    return await _decoded(await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end))
+    return await decoded(await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end))
 
 
 _HAS_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
@@ -90,8 +116,20 @@ async def last_assistant_text(connection: Connection, record: RunRecord) -> Logg
         .order_by(messages.c.seq.desc())
         .limit(1)
     )
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else message_of(row)
+
+
+_APPEND = """
+INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, tool_calls,
+    tool_call_id, produced_by_run, step_index, edited_arguments)
+SELECT $1, $2, $3 + m.i - 1, m.id, m.role, m.visibility, m.content::jsonb, m.tool_calls::jsonb,
+    m.tool_call_id, m.run_id, m.step_index, m.edited_arguments::jsonb
+FROM unnest($4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::uuid[],
+    $11::int[], $12::text[])
+    WITH ORDINALITY AS m(id, role, visibility, content, tool_calls, tool_call_id, run_id, step_index,
+        edited_arguments, i)
+"""
 
 
 async def append(
@@ -102,15 +140,9 @@ async def append(
     new: Sequence[Message],
 ) -> None:
     """Insert messages from `next_seq` on. The caller holds the thread's lock and advances its counter."""
-    rows = []
-    for index, message in enumerate(new):
-        columns = message_columns(message)
-        columns["content"] = parsed(columns["content"])
-        columns["tool_calls"] = parsed(columns["tool_calls"])
-        columns["ran_with"] = parsed(columns["ran_with"])
-        rows.append({"tenant": tenant, "thread_id": thread_id, "seq": next_seq + index, **columns})
-    if rows:
-        await connection.execute(insert(messages), rows)
+    if new:
+        rows = (tuple(message_columns(message).values()) for message in new)
+        await connection.driver.execute(_APPEND, tenant, thread_id, next_seq, *transposed(9, rows))
 
 
 async def since(
@@ -127,7 +159,7 @@ async def since(
         .order_by(messages.c.seq)
     )
     rows = await connection.execute(statement)
-    return [message_of(row) for row in rows.mappings()]
+    return [message_of(row) for row in rows]
 
 
 async def copy(
@@ -146,34 +178,26 @@ async def page(
     connection: Connection,
     tenant: Tenant,
     thread_id: ThreadId,
-    *,
-    after: int | None,
-    before: int | None,
-    descending: bool,
-    run_id: RunId | None,
-    visibility: Visibility | None,
-    limit: int,
-    with_rolled_back: bool = False,
+    wanted: MessageFilter,
+    requested: PageRequest,
 ) -> Slice[LoggedMessage]:
-    """Messages between the seqs `after` and `before`, both excluded."""
+    """Messages by their seq."""
     statement = (
         select(messages, rollbacks.c.by_run_id)
         .outerjoin(rollbacks, _is_within)
         .where(messages.c.tenant == tenant, messages.c.thread_id == thread_id)
     )
-    if not with_rolled_back:
+    if not wanted.with_rolled_back:
         statement = statement.where(rollbacks.c.by_run_id.is_(None))
-    if after is not None:
-        statement = statement.where(messages.c.seq > after)
-    if before is not None:
-        statement = statement.where(messages.c.seq < before)
-    if run_id is not None:
-        statement = statement.where(messages.c.produced_by_run == run_id)
-    if visibility is not None:
-        statement = statement.where(messages.c.visibility == visibility.value)
-    return await page_rows(
-        connection, statement, _listed, by=("seq",), descending=descending, limit=limit
-    )
+    if wanted.from_seq is not None:
+        statement = statement.where(messages.c.seq >= wanted.from_seq)
+    if wanted.to_seq is not None:
+        statement = statement.where(messages.c.seq <= wanted.to_seq)
+    if wanted.run_id is not None:
+        statement = statement.where(messages.c.produced_by_run == wanted.run_id)
+    if wanted.visibility is not None:
+        statement = statement.where(messages.c.visibility == wanted.visibility.value)
+    return await page_of(connection, statement, _listed, requested, by=("seq",))
 
 
 def _listed(row: Row) -> LoggedMessage:

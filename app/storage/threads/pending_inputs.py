@@ -1,20 +1,17 @@
-"""Inputs that clients have sent: found, listed, changed while pending, and removed.
+"""Inputs that clients have sent: found, listed, changed while pending, and retracted.
 
 A transaction that changes or consumes an input holds the thread's lock.
 """
 
-from dataclasses import replace
-from datetime import datetime
-
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import select, update
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
 from app.domain.json_values import storable
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.domain.threads.inputs import Input, InputStatus
 from app.domain.threads.messages import Visibility, message_to_json
 from app.storage.codec import Row, queued_message_of
-from app.storage.page_rows import page_rows
+from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection
 from app.storage.tables import inputs
 from app.storage.tables import runs as run_table
@@ -30,7 +27,7 @@ async def find(
         inputs.c.id == input_id,
         _is_from_outside,
     )
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _input_of(row)
 
 
@@ -39,31 +36,23 @@ async def page(
     tenant: Tenant,
     thread_id: ThreadId,
     status: InputStatus,
-    *,
-    after: tuple[datetime, InputId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Input]:
-    """Consumed or retracted inputs of a thread, oldest first, behind the cursor."""
+    """Consumed or retracted inputs of a thread by creation."""
     statement = select(inputs).where(
         inputs.c.tenant == tenant,
         inputs.c.thread_id == thread_id,
         inputs.c.status == status.value,
         _is_from_outside,
     )
-    if after is not None:
-        statement = statement.where(tuple_(inputs.c.created_at, inputs.c.id) > after)
-    return await page_rows(
-        connection, statement, _input_of, by=("created_at", "id"), descending=False, limit=limit
-    )
+    return await page_of(connection, statement, _input_of, requested)
 
 
 async def waiting_page(
     connection: Connection,
     tenant: Tenant,
     thread_id: ThreadId,
-    *,
-    after: tuple[int, int],
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Input]:
     """Pending inputs of a thread in the order in which runs will read them: by `events_from` of the run,
     then by the input's position."""
@@ -76,28 +65,20 @@ async def waiting_page(
             inputs.c.thread_id == thread_id,
             inputs.c.status == InputStatus.PENDING.value,
             _is_from_outside,
-            tuple_(run_table.c.events_from, inputs.c.position) > after,
         )
     )
-    return await page_rows(
-        connection,
-        statement,
-        _waiting,
-        by=("events_from", "position"),
-        descending=False,
-        limit=limit,
-    )
+    return await page_of(connection, statement, _waiting, requested, by=("events_from", "position"))
 
 
 def _waiting(row: Row) -> Input:
-    return replace(_input_of(row), run_order=row["events_from"])
+    return _input_of(row, run_order=row["events_from"])
 
 
 _is_from_outside = inputs.c.message["visibility"].astext.is_distinct_from(Visibility.INTERNAL.value)
 """Reports of a run's own tasks are internal: clients can neither list nor change them."""
 
 
-def _input_of(row: Row) -> Input:
+def _input_of(row: Row, run_order: int = 0) -> Input:
     return Input(
         id=InputId(row["id"]),
         thread_id=ThreadId(row["thread_id"]),
@@ -108,6 +89,8 @@ def _input_of(row: Row) -> Input:
         revision=row["revision"],
         created_at=row["created_at"],
         consumed_seq=row["consumed_seq"],
+        retracted_by=row["retracted_by"],
+        run_order=run_order,
     )
 
 
@@ -120,10 +103,14 @@ async def rewrite(connection: Connection, tenant: Tenant, changed: Input) -> Non
     )
 
 
-async def remove(connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId) -> None:
-    """Delete a pending input, so that a retry doesn't get it either. The caller holds the run's lock."""
+async def retract(
+    connection: Connection, tenant: Tenant, run_id: RunId, input_id: InputId, *, by: str
+) -> None:
+    """Mark a pending input as retracted, also for retries. The caller holds the run's lock."""
     await connection.execute(
-        delete(inputs).where(inputs.c.tenant == tenant, inputs.c.id == input_id)
+        update(inputs)
+        .where(inputs.c.tenant == tenant, inputs.c.id == input_id)
+        .values(status=InputStatus.RETRACTED.value, retracted_by=by)
     )
     await connection.execute(
         update(run_table)

@@ -42,6 +42,32 @@ async def add(
     return range_
 
 
+# Ranges never overlap: each covers consecutive messages that no earlier one covers. The run that replaces a tail is
+# in both columns, because the tail may be of several runs.
+_ADD_TAIL = """
+INSERT INTO rollbacks (tenant, thread_id, from_seq, to_seq, run_id, by_run_id, created_at)
+SELECT $1, $2, min(seq), max(seq), $4, $4, $5 FROM (
+    SELECT m.seq, m.seq - row_number() OVER (ORDER BY m.seq) AS stretch FROM messages m
+    WHERE m.tenant = $1 AND m.thread_id = $2 AND m.seq >= $3 AND NOT EXISTS (
+        SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
+            AND m.seq BETWEEN b.from_seq AND b.to_seq)
+) AS visible GROUP BY stretch
+"""
+
+
+async def add_tail(
+    connection: Connection,
+    tenant: Tenant,
+    thread_id: ThreadId,
+    from_seq: int,
+    *,
+    by: RunId,
+    at: datetime,
+) -> None:
+    """Roll back all messages from `from_seq` on. The caller holds the thread's lock."""
+    await connection.driver.execute(_ADD_TAIL, tenant, thread_id, from_seq, by, at)
+
+
 async def overlaps(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, range_: MessageRange
 ) -> bool:

@@ -1,27 +1,26 @@
 """Threads: a thread's row is the lock that orders starts, and counts its messages."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, or_, select, text, tuple_, update
+from sqlalchemy import Text, bindparam, cast, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.rules.remembered import RuleScope
-from app.domain.slices import Slice
 from app.domain.threads.threads import Thread
-from app.storage.codec import Row, parsed
-from app.storage.page_rows import page_rows
+from app.storage.codec import Row
 from app.storage.postgres.database import Connection
+from app.storage.postgres.statements import prepared
 from app.storage.tables import events, rules, runs, threads
 
 
-def _thread_of(row: Row) -> Thread:
+def thread_of(row: Row) -> Thread:
     return Thread(
         id=ThreadId(row["id"]),
+        key=row["key"],
         title=row["title"],
         resource_id=row["resource_id"],
         parent_thread_id=row["parent_thread_id"],
@@ -35,21 +34,22 @@ def _thread_of(row: Row) -> Thread:
     )
 
 
+_BY_KEY = select(threads).where(
+    threads.c.tenant == bindparam("tenant"), threads.c.id == bindparam("id")
+)
+_GET = prepared(_BY_KEY)
+_LOCK = prepared(_BY_KEY.with_for_update(key_share=True))
+
+
 async def get(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread | None:
-    statement = select(threads).where(threads.c.tenant == tenant, threads.c.id == thread_id)
-    row = (await connection.execute(statement)).mappings().one_or_none()
-    return None if row is None else _thread_of(row)
+    row = (await connection.execute(_GET, {"tenant": tenant, "id": thread_id})).one_or_none()
+    return None if row is None else thread_of(row)
 
 
 async def lock(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> Thread | None:
     """Lock a thread until commit: the first lock of every command that starts, ends or appends."""
-    statement = (
-        select(threads)
-        .where(threads.c.tenant == tenant, threads.c.id == thread_id)
-        .with_for_update(key_share=True)
-    )
-    row = (await connection.execute(statement)).mappings().one_or_none()
-    return None if row is None else _thread_of(row)
+    row = (await connection.execute(_LOCK, {"tenant": tenant, "id": thread_id})).one_or_none()
+    return None if row is None else thread_of(row)
 
 
 async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> JsonObject:
@@ -57,7 +57,7 @@ async def state(connection: Connection, tenant: Tenant, thread_id: ThreadId) -> 
     found = await connection.scalar(
         select(threads.c.state).where(threads.c.tenant == tenant, threads.c.id == thread_id)
     )
-    thread_state: JsonObject = parsed(found) or {}
+    thread_state: JsonObject = found or {}
     return thread_state
 
 
@@ -85,6 +85,7 @@ async def create(
     tenant: Tenant,
     thread_id: ThreadId,
     *,
+    key: str | None = None,
     title: str | None = None,
     resource_id: str | None = None,
     parent_thread_id: ThreadId | None = None,
@@ -96,6 +97,7 @@ async def create(
         .values(
             tenant=tenant,
             id=thread_id,
+            key=key,
             title=title,
             resource_id=resource_id,
             parent_thread_id=parent_thread_id,
@@ -175,35 +177,7 @@ async def lock_descendants(
             .order_by(threads.c.id)
             .with_for_update(key_share=True)
         )
-        children = [_thread_of(row) for row in (await connection.execute(statement)).mappings()]
+        children = [thread_of(row) for row in (await connection.execute(statement))]
         found += children
         parents = [child.id for child in children]
     return found
-
-
-async def page(
-    connection: Connection,
-    tenant: Tenant,
-    *,
-    resource_id: str | None,
-    parent_thread_id: ThreadId | None,
-    metadata: JsonObject,
-    before: tuple[datetime, ThreadId] | None,
-    limit: int,
-) -> Slice[Thread]:
-    """Threads, newest first, created before the cursor."""
-    statement = select(threads).where(threads.c.tenant == tenant)
-    if resource_id is not None:
-        statement = statement.where(threads.c.resource_id == resource_id)
-    if parent_thread_id is not None:
-        statement = statement.where(threads.c.parent_thread_id == parent_thread_id)
-    if metadata:
-        # The second condition lets Postgres use the partial index `threads_metadata`.
-        statement = statement.where(
-            threads.c.metadata.contains(dict(metadata)), text("threads.metadata <> '{}'")
-        )
-    if before is not None:
-        statement = statement.where(tuple_(threads.c.created_at, threads.c.id) < before)
-    return await page_rows(
-        connection, statement, _thread_of, by=("created_at", "id"), descending=True, limit=limit
-    )

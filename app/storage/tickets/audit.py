@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Text, cast, exists, func, or_, select, tuple_
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.events.ticket_events import TicketDecided, TicketExpired
 from app.domain.events.tool_call_events import ToolCallDone, ToolCallResumed
-from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
-from app.domain.slices import Slice
+from app.domain.ids import CallId, RunId, Tenant, ThreadId, TicketKey
+from app.domain.slices import PageRequest, Slice
 from app.domain.tickets.tickets import Ticket
 from app.domain.timestamps import Period
 from app.storage.codec import Row
-from app.storage.page_rows import page_rows
+from app.storage.page_rows import MAX_PAGE_BYTES, page_of, page_rows
 from app.storage.postgres.database import Connection
 from app.storage.tables import decisions, events, tickets
 from app.storage.tickets.tickets import ticket_of, with_winner
@@ -79,21 +80,83 @@ async def page(
     )
 
 
-async def audited_events(
+async def page_of_run(
     connection: Connection,
     tenant: Tenant,
-    runs: Sequence[tuple[ThreadId, RunId]],
+    run_id: RunId,
+    ticket: TicketKey | None,
+    requested: PageRequest,
+) -> Slice[Ticket]:
+    """The tickets of a run by creation, or only this one."""
+    statement = with_winner().where(tickets.c.tenant == tenant, tickets.c.run_id == run_id)
+    if ticket is not None:
+        statement = statement.where(tickets.c.id == ticket)
+    return await page_of(connection, statement, ticket_of, requested)
+
+
+async def as_fit(connection: Connection, tenant: Tenant, found: Slice[Ticket]) -> Slice[Ticket]:
+    """The first of these tickets whose decisions and results fit into a page, but at least one."""
+    if not found:
+        return found
+    of_tickets, of_calls = await _sizes(connection, tenant, found)
+    size = 0
+    for number, ticket in enumerate(found):
+        size += of_tickets.get(ticket.id, 0) + of_calls.get((ticket.run_id, ticket.call_id), 0)
+        if size > MAX_PAGE_BYTES and number:
+            return Slice(found.items[:number], has_more=True)
+    return found
+
+
+async def _sizes(
+    connection: Connection, tenant: Tenant, found: Sequence[Ticket]
+) -> tuple[dict[TicketKey, int], dict[tuple[RunId, CallId | None], int]]:
+    """The bytes of all decisions by ticket, and of the results by call."""
+    sent = await connection.execute(
+        select(decisions.c.ticket, func.sum(func.octet_length(cast(decisions.c.payload, Text))))
+        .where(
+            decisions.c.tenant == tenant, decisions.c.ticket.in_([ticket.id for ticket in found])
+        )
+        .group_by(decisions.c.ticket)
+    )
+    call_id = _body["tool_call_id"].astext
+    results = await connection.execute(
+        select(events.c.run_id, call_id, func.sum(func.octet_length(events.c.body)))
+        .where(*_about(tenant, found))
+        .group_by(events.c.run_id, call_id)
+    )
+    return (
+        {TicketKey(ticket): size or 0 for ticket, size in sent},
+        {(RunId(run_id), call): size for run_id, call, size in results},
+    )
+
+
+_body = cast(events.c.body, JSONB)
+
+
+def _about(tenant: Tenant, found: Sequence[Ticket]) -> list[ColumnElement[bool]]:
+    """Conditions for the audited events about these tickets and their calls."""
+    of_runs = sorted({(ticket.thread_id, ticket.run_id) for ticket in found})
+    calls = {ticket.call_id for ticket in found if ticket.call_id is not None}
+    return [
+        events.c.tenant == tenant,
+        tuple_(events.c.thread_id, events.c.run_id).in_(of_runs),
+        events.c.event_type.in_(AUDITED_EVENTS),
+        or_(
+            _body["ticket_id"].astext.in_([ticket.id for ticket in found]),
+            _body["tool_call_id"].astext.in_(sorted(calls)),
+        ),
+    ]
+
+
+async def audited_events(
+    connection: Connection, tenant: Tenant, about: Sequence[Ticket]
 ) -> dict[RunId, list[AuditedEvent]]:
-    """The audited events of these runs, in order."""
-    found: dict[RunId, list[AuditedEvent]] = {run_id: [] for _, run_id in runs}
+    """The audited events about these tickets and their calls, in order."""
+    found: dict[RunId, list[AuditedEvent]] = {ticket.run_id: [] for ticket in about}
     columns = events.c
     statement = select(
         columns.thread_id, columns.run_id, columns.seq, columns.ts, columns.event_type, columns.body
-    ).where(
-        columns.tenant == tenant,
-        tuple_(columns.thread_id, columns.run_id).in_(list(runs)),
-        columns.event_type.in_(AUDITED_EVENTS),
-    )
+    ).where(*_about(tenant, about))
     cursor, has_more = (0, NO_THREAD), True
     while has_more:
         # In several reads, because results of calls may be large.

@@ -16,7 +16,7 @@ from app.domain.tickets.decisions import (
     StoredAttempt,
 )
 from app.storage.codec import Row, storable_json
-from app.storage.postgres.database import Connection, raw
+from app.storage.postgres.database import Connection
 from app.storage.tables import decisions
 
 decision_columns = (
@@ -71,7 +71,7 @@ async def vote(connection: Connection, tenant: Tenant, key: TicketKey, decision:
     await _record(connection, tenant, key, decision, DecisionEffect.VOTED)
 
 
-async def note_refusal(
+async def record_refusal(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision, refusal: str
 ) -> None:
     """Record a rejected decision, once per decision id."""
@@ -92,7 +92,7 @@ async def _record(
 ) -> None:
     """Write the decision, its ticket's status and the notice in one statement, to save round trips."""
     payload = decision.answer.payload
-    await (await raw(connection)).execute(
+    await connection.driver.execute(
         _RECORD,
         tenant,
         key,
@@ -140,5 +140,5 @@ async def attempts(
             DecisionEffect(row["effect"]),
             row["refusal"],
         )
-        for row in rows.mappings()
+        for row in rows
     ]

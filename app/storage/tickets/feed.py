@@ -48,7 +48,7 @@ WHERE tenant = :tenant
 _UNNUMBERED = text("""
 SELECT DISTINCT tenant FROM ticket_feed WHERE number IS NULL ORDER BY tenant LIMIT :limit
 """)
-_FORGET = text("""
+_DELETE_OLD = text("""
 WITH old AS (
     SELECT f.tenant, f.id, f.number FROM ticket_feed_heads h CROSS JOIN LATERAL (
         SELECT tenant, id, number, at FROM ticket_feed
@@ -167,7 +167,7 @@ def _notice_of(row: Row) -> Notice:
     )
 
 
-async def forget(connection: Connection, older_than: float, limit: int) -> int:
+async def delete_old(connection: Connection, older_than: float, limit: int) -> int:
     """Delete the oldest notices of each tenant. Their tickets and decisions stay.
 
     Unread notices are numbered first, so that `pruned_to` covers them.
@@ -175,4 +175,4 @@ async def forget(connection: Connection, older_than: float, limit: int) -> int:
     for (tenant,) in (await connection.execute(_UNNUMBERED, {"limit": limit})).all():
         await _number(connection, Tenant(tenant))
     age = {"age": timedelta(seconds=older_than), "limit": limit}
-    return int((await connection.execute(_FORGET, age)).scalar_one())
+    return int((await connection.execute(_DELETE_OLD, age)).scalar_one())

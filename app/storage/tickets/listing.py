@@ -1,34 +1,97 @@
 """Lists of tickets: the inbox, and decided tickets about similar calls."""
 
-from datetime import datetime
+from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, and_, literal, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    and_,
+    cast,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
 
-from app.domain.ids import Tenant, TicketKey
+from app.domain.ids import RunId, Tenant
 from app.domain.principals import Principal, Scope
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.domain.tickets.decisions import DecisionEffect
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketFilter, TicketStatus
-from app.storage.page_rows import page_rows
+from app.storage.page_rows import MAX_PAGE_BYTES, page_of, page_rows
 from app.storage.postgres.database import Connection
 from app.storage.tables import decisions, runs, tickets
+from app.storage.tickets.child_tickets import is_shown_open
 from app.storage.tickets.tickets import ticket_of, with_winner
+
+MAX_OPEN_TICKETS = 10_000
+"""More than fit into a page, so that only their bytes limit it."""
 
 
 async def page(
     connection: Connection,
     tenant: Tenant,
     wanted: TicketFilter,
-    *,
-    before: tuple[datetime, TicketKey] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[Ticket]:
-    """The inbox: tickets of a tenant, newest first, created before the cursor."""
+    """The inbox: tickets of a tenant by creation."""
     statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
-    if before is not None:
-        statement = statement.where(tuple_(tickets.c.created_at, tickets.c.id) < before)
+    return await page_of(connection, statement, ticket_of, requested)
+
+
+async def open_of(
+    connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
+) -> Slice[Ticket]:
+    """The open tickets of these runs, oldest first, as many as fit into a page by their bytes."""
+    return await _as_fit(
+        connection,
+        tickets.c.tenant == tenant,
+        tickets.c.run_id.in_(run_ids),
+        tickets.c.status == TicketStatus.OPEN.value,
+    )
+
+
+async def count_open_of(
+    connection: Connection, tenant: Tenant, run_ids: Sequence[RunId]
+) -> dict[RunId, int]:
+    """The number of open tickets of these runs that a person decides. Runs without any are left out."""
+    statement = (
+        select(tickets.c.run_id, func.count().label("tickets"))
+        .where(
+            tickets.c.tenant == tenant,
+            tickets.c.run_id.in_(run_ids),
+            tickets.c.status == TicketStatus.OPEN.value,
+            tickets.c.kind.not_in(sorted(ANSWERED_BY_PROGRAMS)),
+        )
+        .group_by(tickets.c.run_id)
+    )
+    rows = await connection.execute(statement)
+    return {RunId(str(row.run_id)): row.tickets for row in rows}
+
+
+async def open_below(connection: Connection, tenant: Tenant, run_id: RunId) -> Slice[Ticket]:
+    """The same of the open tickets below a run that its stream shows."""
+    return await _as_fit(connection, is_shown_open(tenant, run_id))
+
+
+async def _as_fit(connection: Connection, *wanted: ColumnElement[bool]) -> Slice[Ticket]:
+    """Nearly always all tickets fit. Measuring them first is faster than `page_rows` for each run."""
+    row_bytes = func.octet_length(cast(literal_column("tickets"), Text))
+    total = await connection.scalar(select(func.sum(row_bytes)).select_from(tickets).where(*wanted))
+    if total is None:
+        return Slice((), has_more=False)
+    statement = with_winner().where(*wanted)
+    if total <= MAX_PAGE_BYTES:
+        rows = await connection.execute(statement.order_by(tickets.c.created_at, tickets.c.id))
+        return Slice(tuple(ticket_of(row) for row in rows), has_more=False)
     return await page_rows(
-        connection, statement, ticket_of, by=("created_at", "id"), descending=True, limit=limit
+        connection,
+        statement,
+        ticket_of,
+        by=("created_at", "id"),
+        descending=False,
+        limit=MAX_OPEN_TICKETS,
     )
 
 
@@ -42,10 +105,16 @@ def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
         found.append(tickets.c.status == wanted.status.value)
     if wanted.agent_id is not None:
         found.append(tickets.c.agent_id == wanted.agent_id)
-    if wanted.tool is not None:
-        found.append(tickets.c.tool_name == wanted.tool)
+    if wanted.tool_name is not None:
+        found.append(tickets.c.tool_name == wanted.tool_name)
     if wanted.run_id is not None:
         found.append(tickets.c.run_id == wanted.run_id)
+    if wanted.thread_id is not None:
+        # The runs of a thread are few, and their tickets have an index.
+        of_thread = select(runs.c.id).where(
+            runs.c.tenant == tickets.c.tenant, runs.c.thread_id == wanted.thread_id
+        )
+        found.append(tickets.c.run_id.in_(of_thread))
     if wanted.expires_before is not None:
         found.append(tickets.c.expires_at < wanted.expires_before)
     if wanted.decidable_by is not None:
@@ -92,6 +161,4 @@ async def decided_for_same_tool(
         tickets.c.id != like.id,
         tickets.c.status.in_((TicketStatus.DECIDED.value, TicketStatus.EXPIRED.value)),
     )
-    return await page_rows(
-        connection, statement, ticket_of, by=("created_at", "id"), descending=True, limit=limit
-    )
+    return await page_of(connection, statement, ticket_of, PageRequest(limit=limit))

@@ -1,19 +1,19 @@
 """Remembered rules: created together with a decision, read by the approval gate, revoked by users."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
-from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Text, bindparam, func, insert, or_, select, update
 
 from app.domain.ids import AgentId, RuleId, RunId, Tenant, ThreadId, TicketKey
 from app.domain.json_values import storable
 from app.domain.rules.parser import parse_pattern
 from app.domain.rules.remembered import RememberedRule, RuleScope
 from app.domain.rules.rules import Behavior, Rule
-from app.domain.slices import Slice
+from app.domain.slices import PageRequest, Slice
 from app.storage.codec import Row
-from app.storage.page_rows import page_rows
+from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection
+from app.storage.postgres.statements import prepared
 from app.storage.tables import rules
 
 
@@ -57,23 +57,33 @@ async def add(connection: Connection, tenant: Tenant, made: RememberedRule) -> N
     )
 
 
+def _of_scope(scope: RuleScope, id: str) -> ColumnElement[bool]:
+    return (rules.c.scope == scope.value) & (rules.c.scope_id == bindparam(id, type_=Text()))
+
+
+_FOR_CALLS = prepared(
+    select(rules).where(
+        rules.c.tenant == bindparam("tenant"),
+        or_(
+            _of_scope(RuleScope.RUN, "run_id"),
+            _of_scope(RuleScope.THREAD, "thread_id"),
+            _of_scope(RuleScope.AGENT, "agent_id"),
+        ),
+        rules.c.agent_id == bindparam("agent_id"),
+        rules.c.revoked_at.is_(None),
+    )
+)
+
+
 async def for_calls(
     connection: Connection, tenant: Tenant, run_id: RunId, thread_id: ThreadId, agent_id: AgentId
 ) -> Sequence[Rule]:
     """The rules in force for calls of an agent in a run."""
-    scopes = [
-        (RuleScope.RUN.value, run_id),
-        (RuleScope.THREAD.value, thread_id),
-        (RuleScope.AGENT.value, agent_id),
-    ]
-    statement = select(rules).where(
-        rules.c.tenant == tenant,
-        tuple_(rules.c.scope, rules.c.scope_id).in_(scopes),
-        rules.c.agent_id == agent_id,
-        rules.c.revoked_at.is_(None),
+    rows = await connection.execute(
+        _FOR_CALLS,
+        {"tenant": tenant, "run_id": run_id, "thread_id": thread_id, "agent_id": agent_id},
     )
-    rows = await connection.execute(statement)
-    return [_rule_of(row).rule for row in rows.mappings()]
+    return [_rule_of(row).rule for row in rows]
 
 
 async def page(
@@ -84,10 +94,9 @@ async def page(
     scope_id: str | None,
     agent_id: AgentId | None,
     with_revoked: bool,
-    before: tuple[datetime, RuleId] | None,
-    limit: int,
+    requested: PageRequest,
 ) -> Slice[RememberedRule]:
-    """Rules of a tenant, newest first, created before the cursor."""
+    """Rules of a tenant by creation."""
     statement = select(rules).where(rules.c.tenant == tenant)
     if scope is not None:
         statement = statement.where(rules.c.scope == scope.value)
@@ -97,11 +106,7 @@ async def page(
         statement = statement.where(rules.c.agent_id == agent_id)
     if not with_revoked:
         statement = statement.where(rules.c.revoked_at.is_(None))
-    if before is not None:
-        statement = statement.where(tuple_(rules.c.created_at, rules.c.id) < before)
-    return await page_rows(
-        connection, statement, _rule_of, by=("created_at", "id"), descending=True, limit=limit
-    )
+    return await page_of(connection, statement, _rule_of, requested)
 
 
 async def revoke(connection: Connection, tenant: Tenant, id: RuleId, *, by: str) -> bool:

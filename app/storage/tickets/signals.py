@@ -53,7 +53,7 @@ async def add(
     connection: Connection, signal: Signal, status: SignalStatus, *, kept_for: float
 ) -> bool:
     """Store a signal; False when its id is taken."""
-    answer = None if status is SignalStatus.DELIVERING else status.value
+    response_status = None if status is SignalStatus.DELIVERING else status.value
     statement = (
         upsert(signals)
         .values(
@@ -65,7 +65,7 @@ async def add(
             fingerprint=signal.fingerprint,
             sent_by=signal.sent_by,
             status=status.value,
-            answer=answer,
+            response_status=response_status,
             kept_until=func.now() + timedelta(seconds=kept_for),
         )
         .on_conflict_do_nothing(index_elements=["tenant", "id"])
@@ -76,7 +76,7 @@ async def add(
 async def find(connection: Connection, tenant: Tenant, id: str) -> StoredSignal | None:
     """A signal with the tickets that waited when it was sent, in the order in which they were opened."""
     statement = select(signals).where(signals.c.tenant == tenant, signals.c.id == id)
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     if row is None:
         return None
     matched = (
@@ -88,7 +88,7 @@ async def find(connection: Connection, tenant: Tenant, id: str) -> StoredSignal 
         )
         .order_by(signal_tickets.c.position)
     )
-    rows = (await connection.execute(matched)).mappings()
+    rows = await connection.execute(matched)
     return _stored(row, tuple(_signal_ticket(each) for each in rows))
 
 
@@ -107,7 +107,9 @@ def _stored(row: Row, matched: tuple[SignalTicket, ...] = ()) -> StoredSignal:
         kept_until=row["kept_until"],
         created_at=row["created_at"],
         tickets=matched,
-        answer=None if row["answer"] is None else SignalStatus(row["answer"]),
+        response_status=None
+        if row["response_status"] is None
+        else SignalStatus(row["response_status"]),
     )
 
 
@@ -152,7 +154,7 @@ async def add_tickets(
 ) -> None:
     """Record the tickets that a signal was matched with, in order."""
     if matched:
-        await connection.execute(
+        await connection.execute_many(
             upsert(signal_tickets).on_conflict_do_nothing(
                 index_elements=["tenant", "signal_id", "ticket"]
             ),
@@ -187,7 +189,7 @@ async def pending(
         .order_by(signal_tickets.c.position)
         .limit(limit)
     )
-    rows = (await connection.execute(statement)).mappings()
+    rows = await connection.execute(statement)
     return [_signal_ticket(row) for row in rows]
 
 
@@ -217,7 +219,7 @@ async def finish(connection: Connection, tenant: Tenant, id: str, status: Signal
             signals.c.id == id,
             signals.c.status == SignalStatus.DELIVERING.value,
         )
-        .values(status=status.value, answer=status.value)
+        .values(status=status.value, response_status=status.value)
     )
     return (await connection.execute(statement)).rowcount == 1
 
@@ -256,7 +258,7 @@ async def kept_for(
         )
         .order_by(signals.c.created_at, signals.c.id)
     )
-    return [_stored(row) for row in (await connection.execute(statement)).mappings()]
+    return [_stored(row) for row in (await connection.execute(statement))]
 
 
 _is_kept = and_(signals.c.status == SignalStatus.KEPT.value, signals.c.kept_until > func.now())
@@ -271,7 +273,7 @@ async def count_kept(connection: Connection, tenant: Tenant, name: str, key: str
     return int((await connection.execute(statement)).scalar_one())
 
 
-async def remove_old(connection: Connection, older_than: float, limit: int) -> int:
+async def delete_old(connection: Connection, older_than: float, limit: int) -> int:
     """Delete signals of all tenants that are older than `older_than`, oldest first."""
     key = (signals.c.tenant, signals.c.id)
     old = (

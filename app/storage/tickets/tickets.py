@@ -4,12 +4,9 @@ Each change of a ticket adds a notice to its tenant's feed in the same transacti
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    Interval,
     Select,
     Text,
     bindparam,
@@ -22,11 +19,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId, TicketKey
-from app.domain.json_values import storable
+from app.domain.ids import (
+    AgentId,
+    CallId,
+    RunId,
+    Tenant,
+    ThreadId,
+    TicketKey,
+    canonical_uuid,
+)
 from app.domain.signals import EventWait
 from app.domain.tickets.decisions import Action
-from app.domain.tickets.terms import OnExpiry, TicketTerms, approvers_from_json, approvers_to_json
+from app.domain.tickets.terms import OnExpiry, TicketTerms, approvers_from_json
 from app.domain.tickets.tickets import (
     ANSWERED_BY_PROGRAMS,
     NoticeKind,
@@ -37,9 +41,9 @@ from app.domain.tickets.tickets import (
 from app.domain.tools.tool_calls import ResumeMode
 from app.storage.codec import Row
 from app.storage.postgres.database import Connection
+from app.storage.postgres.statements import prepared
 from app.storage.tables import decisions, ticket_feed, tickets
 from app.storage.tickets.decisions import decision_columns, decision_of
-from app.storage.tickets.notices import notice
 
 _winner = (
     (decisions.c.tenant == tickets.c.tenant)
@@ -81,85 +85,36 @@ def ticket_of(row: Row) -> Ticket:
             approvers=None if row["approvers"] is None else approvers_from_json(row["approvers"]),
         ),
         expires_at=row["expires_at"],
+        carry=row["carry"],
         event=None
         if row["event_name"] is None
         else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),
     )
 
 
-async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Ticket]) -> None:
-    """Insert tickets. A unique index refuses two open ones of the same name in a run.
-
-    Expiry uses the database's clock, because the clocks of replicas may jump.
-    """
-    if not opened:
-        return
-    await connection.execute(
-        insert(tickets).values(
-            expires_at=func.now() + bindparam("expires_in", type_=Interval()),
-            remind_at=func.now() + bindparam("remind_in", type_=Interval()),
-        ),
-        [
-            {
-                "tenant": tenant,
-                "id": ticket.id,
-                "run_id": ticket.run_id,
-                "thread_id": ticket.thread_id,
-                "agent_id": ticket.agent_id,
-                "ticket_id": storable(ticket.name),
-                "kind": ticket.kind.value,
-                "call_id": ticket.call_id,
-                "step_index": ticket.step_index,
-                "tool_name": ticket.tool_name,
-                "arguments": storable(ticket.arguments),
-                "args_digest": ticket.args_digest,
-                "resume_mode": ticket.resume_mode.value,
-                "allowed_actions": sorted(ticket.allowed_actions),
-                "response_schema": storable(ticket.response_schema),
-                "reason": storable(ticket.reason),
-                "message": storable(ticket.message),
-                "evidence": storable(ticket.evidence),
-                "status": ticket.status.value,
-                **_event_columns(ticket.event),
-                **_terms_columns(ticket.terms, reminds=ticket.kind not in ANSWERED_BY_PROGRAMS),
-                "created_at": ticket.created_at,
-                "updated_at": ticket.updated_at,
-            }
-            for ticket in opened
-        ],
-    )
-    await notice(connection, tenant, [ticket.id for ticket in opened], NoticeKind.OPENED)
-
-
-def _event_columns(event: EventWait | None) -> dict[str, Any]:
-    return {
-        "event_name": None if event is None else event.name,
-        "event_key": None if event is None else event.key,
-        "event_number": None if event is None else event.number,
-    }
-
-
-def _terms_columns(terms: TicketTerms, *, reminds: bool) -> dict[str, Any]:
-    expires_in = terms.expires_in
-    return {
-        "approvers": None if terms.approvers is None else approvers_to_json(terms.approvers),
-        "on_expiry": None if expires_in is None else terms.on_expiry.value,
-        "expires_in": None if expires_in is None else timedelta(seconds=expires_in),
-        "remind_in": None
-        if expires_in is None or not reminds
-        else timedelta(seconds=expires_in / 2),
-    }
+_OF_RUN = prepared(
+    with_winner()
+    .where(tickets.c.tenant == bindparam("tenant"), tickets.c.run_id == bindparam("run_id"))
+    .order_by(tickets.c.created_at, tickets.c.id)
+)
 
 
 async def of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
     """All tickets of a run, oldest first."""
-    statement = (
-        with_winner()
-        .where(tickets.c.tenant == tenant, tickets.c.run_id == run_id)
-        .order_by(tickets.c.created_at, tickets.c.id)
+    rows = await connection.execute(_OF_RUN, {"tenant": tenant, "run_id": run_id})
+    return [ticket_of(row) for row in rows]
+
+
+async def runs_of(
+    connection: Connection, tenant: Tenant, names: Sequence[str]
+) -> dict[TicketKey, RunId]:
+    """The runs of the tickets with these ids. What isn't an id of a ticket is left out."""
+    ids = [id for name in names if (id := canonical_uuid(name)) is not None]
+    statement = select(tickets.c.id, tickets.c.run_id).where(
+        tickets.c.tenant == tenant, tickets.c.id.in_(ids)
     )
     rows = await connection.execute(statement)
-    return [ticket_of(row) for row in rows.mappings()]
+    return {TicketKey(row.id): RunId(row.run_id) for row in rows}
 
 
 async def unsettled_of_run(connection: Connection, tenant: Tenant, run_id: RunId) -> list[Ticket]:
@@ -181,7 +136,7 @@ async def open_of_runs(
         .order_by(tickets.c.created_at, tickets.c.id)
     )
     found: dict[RunId, list[Ticket]] = {}
-    for row in (await connection.execute(statement)).mappings():
+    for row in await connection.execute(statement):
         ticket = ticket_of(row)
         found.setdefault(ticket.run_id, []).append(ticket)
     return found
@@ -207,7 +162,7 @@ async def bytes_of_open(
 
 async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket | None:
     statement = with_winner().where(tickets.c.tenant == tenant, tickets.c.id == key)
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement)).one_or_none()
     return None if row is None else ticket_of(row)
 
 

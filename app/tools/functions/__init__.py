@@ -1,1 +1,1 @@
-"""A Python function as a tool: its signature, the call, its output and its result."""
+"""Turns a Python function into a tool: its signature, the call, its output and its result."""

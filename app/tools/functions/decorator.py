@@ -1,4 +1,4 @@
-"""Python functions as tools: the `@tool` decorator and what it makes of a function."""
+"""The `@tool` decorator and the tool that it makes of a Python function."""
 
 import asyncio
 import inspect
@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from app.domain.errors import ConfigurationError
+from app.domain.errors import ConfigurationError, DecisionRejected
 from app.domain.json_values import Json, JsonObject, as_object
-from app.domain.tools.reconciliation import DontKnow, Found, Reconciled
+from app.domain.tools.reconciliation import DontKnow, Reconciled, ReconciledResult
 from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.tools.functions.approval import Approval, ApprovalCheck, approval_check
 from app.tools.functions.call import call, emitting_until_closed, is_being_cancelled, text_of
 from app.tools.functions.docstring import read_docstring
 from app.tools.functions.failure import ToolFailed
@@ -28,7 +29,7 @@ R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Names of functions that every provider accepts."""
+"""Function names that every provider accepts."""
 MAX_RETRIES = 10
 
 
@@ -41,12 +42,27 @@ class FunctionTool(Generic[P, R]):
     parameters: Parameters
     max_result_bytes: int = MAX_RESULT_BYTES
     reconciler: Reconciler | None = None
+    approval: ApprovalCheck | None = None
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.approval is not None
+
+    @property
+    def may_open_tickets(self) -> bool:
+        """Whether it asks for approval, or gets a context by which it may ask."""
+        return self.approval is not None or bool(self.parameters.context_names)
+
+    async def approval_question(self, arguments: JsonObject, context: ToolContext) -> str | None:
+        if self.approval is None:
+            return None
+        return await self.approval.question(arguments, context)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def invalid_arguments(self, arguments: Json) -> str | None:
-        # Converted too and not only checked: a person must not approve a call that can't run.
+        # Converts the arguments and not only checks them: a person must not approve a call that can't run.
         try:
             self.parameters.read(arguments)
         except InvalidArguments as error:
@@ -76,8 +92,10 @@ class FunctionTool(Generic[P, R]):
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
-            # Something that the tool awaited was cancelled, and not the run.
+            # The tool awaited something that was cancelled; the run was not.
             return tool_failed(name, "something that the tool waited for was cancelled")
+        except DecisionRejected as error:
+            return ToolResult.error(name, context.redact(str(error)), may_be_retried=False)
         except ToolFailed as error:
             text = shortened(context.redact(error.message), MAX_ERROR_CHARACTERS)
             return ToolResult.error_with_code(
@@ -94,7 +112,7 @@ class FunctionTool(Generic[P, R]):
     def reconciles(self) -> bool:
         return self.reconciler is not None
 
-    async def reconcile(self, arguments: Json, context: ToolContext) -> Found:
+    async def reconcile(self, arguments: Json, context: ToolContext) -> ReconciledResult:
         if self.reconciler is None:
             return DontKnow()
         return await ask_reconciler(
@@ -120,6 +138,7 @@ def tool(
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
+    approval: Approval = False,
     reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
@@ -135,28 +154,33 @@ def tool(
     effect: Effect | Literal["read", "idempotent", "unsafe"] = "unsafe",
     response_schema: JsonObject | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
+    approval: Approval = False,
     reconcile: Callable[..., Reconciled | Awaitable[Reconciled]] | None = None,
 ) -> Any:
     """Make a tool of a function, async or not: `@tool` or `@tool(timeout=10, effect="read")`.
 
-    Its signature becomes the schema, its docstring the description. `timeout` is in seconds, for each
-    try; `effect` says what running a call twice would do; `retries` is how often a call that fails is
-    tried again, if that may be; `response_schema` is what a person's answer must fit.
+    The signature becomes the schema, the docstring the description. `timeout` is the seconds for each try.
+    `effect` declares whether running a call twice is safe, and `retries` is the number of retries of a failed
+    call. A person's answer must match `response_schema`.
 
-    `reconcile` is called first for a call that was running when its worker was lost. It is a function,
-    async or not, of the call's idempotency key, and optionally of a `ToolContext` and of `arguments`. It
-    changes nothing and returns `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. If it doesn't know
-    or fails, `effect` decides.
+    `approval` says which calls a person must approve before they run: True for all, conditions such as
+    `"amount > 50"`, or a function, async or not, of the arguments (a dict) and optionally of a `ToolContext`. It
+    returns True or the question if approval is needed. If it fails, a person is asked.
+
+    `reconcile` is called first for a call that was running when its worker was lost. It is a function, async or
+    not, of the call's idempotency key, and optionally of a `ToolContext` and of `arguments`. It changes nothing
+    and returns `Happened(result)`, `DidNotHappen()` or `DontKnow(why)`. If it doesn't know or fails, `effect`
+    decides.
     """
 
     def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         known_as = name if name is not None else getattr(function, "__name__", repr(function))
-        _must_be_usable(known_as, function, timeout, max_result_bytes)
-        _must_be_repeatable(known_as, effect, retries)
+        _check_usable(known_as, function, timeout, max_result_bytes)
+        _check_repeatable(known_as, effect, retries)
         text, described = read_docstring(function)
         parameters = parameters_of(known_as, function, described)
         if response_schema is not None:
-            _must_be_a_schema(known_as, response_schema)
+            _check_response_schema(known_as, response_schema)
         descriptor = ToolDescriptor(
             name=known_as,
             description=text if description is None else description,
@@ -166,18 +190,20 @@ def tool(
             retries=retries,
             response_schema=response_schema,
         )
+        check = approval_check(known_as, parameters.schema, approval)
         return FunctionTool(
             function=function,
             descriptor=descriptor,
             parameters=parameters,
             max_result_bytes=max_result_bytes,
             reconciler=None if reconcile is None else reconciler_of(known_as, reconcile),
+            approval=check,
         )
 
     return made if function is None else made(function)
 
 
-def _must_be_usable(
+def _check_usable(
     name: str, function: object, timeout: float | None, max_result_bytes: int
 ) -> None:
     if not _NAME.fullmatch(name):
@@ -198,7 +224,7 @@ def _must_be_usable(
         raise ConfigurationError(f"tool {name!r}: max_result_bytes must be at least 1")
 
 
-def _must_be_repeatable(name: str, effect: str, retries: int) -> None:
+def _check_repeatable(name: str, effect: str, retries: int) -> None:
     if effect not in tuple(Effect):
         known = ", ".join(Effect)
         raise ConfigurationError(f"tool {name!r}: effect {effect!r} isn't one of {known}")
@@ -211,7 +237,7 @@ def _must_be_repeatable(name: str, effect: str, retries: int) -> None:
         )
 
 
-def _must_be_a_schema(name: str, response_schema: JsonObject) -> None:
+def _check_response_schema(name: str, response_schema: JsonObject) -> None:
     try:
         build_validator(response_schema)
     except ConfigurationError as error:

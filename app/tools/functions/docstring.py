@@ -1,11 +1,11 @@
-"""What a docstring says of a function and of its parameters, in Google's or Numpy's layout."""
+"""Reads the descriptions of a function and its parameters from a docstring in Google's or Numpy's layout."""
 
 import inspect
 import re
 from typing import Any
 
 _PARAMETERS = frozenset({"args", "arguments", "parameters", "params"})
-_OTHERS = frozenset(
+_OTHER_SECTIONS = frozenset(
     {"returns", "return", "yields", "raises", "example", "examples", "note", "notes", "see also"}
 )
 _GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
@@ -13,7 +13,7 @@ _NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?::.*)?")
 
 
 def read_docstring(function: Any) -> tuple[str, dict[str, str]]:
-    """The text before the first section, and what the parameters' section says of each."""
+    """Return the text before the first section, and the description of each parameter."""
     lines = (inspect.getdoc(function) or "").splitlines()
     sections = [(at, header) for at, line in enumerate(lines) if (header := _header(lines, at))]
     end = sections[0][0] if sections else len(lines)
@@ -28,7 +28,7 @@ def read_docstring(function: Any) -> tuple[str, dict[str, str]]:
 def _header(lines: list[str], at: int) -> str | None:
     """The name of the section that starts here: `Args:`, or `Parameters` over a line of dashes."""
     name = lines[at].removesuffix(":").lower()
-    if name not in _PARAMETERS | _OTHERS:
+    if name not in _PARAMETERS | _OTHER_SECTIONS:
         return None
     is_google = lines[at].endswith(":")
     return name if is_google or _is_underline(lines, at + 1) else None
@@ -39,7 +39,7 @@ def _is_underline(lines: list[str], at: int) -> bool:
 
 
 def _entries(body: list[str]) -> dict[str, str]:
-    """One entry per line of the least indentation; deeper lines continue the one before."""
+    """The entries of a section: one per line of the least indentation. Deeper lines continue it."""
     is_numpy = _is_underline(body, 0)
     lines = [line for line in body[is_numpy:] if line.strip()]
     indent = min((_indent(line) for line in lines), default=0)

@@ -1,4 +1,4 @@
-"""How a tool fails on purpose: with a code that programs can read, and a sentence for the model."""
+"""The error that a tool raises on purpose: a code for programs, and a sentence for the model."""
 
 from app.domain.errors import HoldfastError
 

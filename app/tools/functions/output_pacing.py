@@ -1,7 +1,7 @@
 """Slows down tools that emit output faster than it can be saved.
 
-An async function waits where it awaits something, and a plain function's thread where it emits. So output
-that can't be saved while the database is away doesn't fill the memory.
+An async function waits where it awaits something. A plain function's thread waits where it emits. So unsaved
+output doesn't fill the memory while the database is unavailable.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ POLL_INTERVAL_SECONDS = 0.2
 def paced(
     work: Coroutine[Any, Any, T], wait_for_capacity: WaitForCapacity
 ) -> Generator[Any, Any, T]:
-    """Await some work; after each of its own waits, wait for capacity, too."""
+    """Await `work`. After each of its own waits, also waits for capacity."""
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         try:
@@ -58,7 +58,7 @@ class ThreadEmitter:
         self._over = over
         self._loop = loop
         self._unchecked = 0
-        """Bytes since the last wait; several threads may count at once, so it is approximate."""
+        """Bytes since the last wait. Several threads may count at once, so it is approximate."""
 
     def emit(self, event: AgentEvent) -> None:
         if self._over.is_set():
@@ -70,7 +70,7 @@ class ThreadEmitter:
             self._block_until_capacity()
 
     def _block_until_capacity(self) -> None:
-        """Block the thread until there is capacity, or until the call is over."""
+        """Block the thread until there is capacity, or until the call has ended."""
         waiting = asyncio.run_coroutine_threadsafe(self._until_capacity(), self._loop)
         while not self._over.is_set():
             try:

@@ -1,4 +1,4 @@
-"""Reconcilers: functions that look up whether a call took effect whose worker was lost."""
+"""Reconcilers: functions that look up whether a call took effect after its worker was lost."""
 
 import asyncio
 import inspect
@@ -9,9 +9,9 @@ from typing import Any, get_type_hints
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
-from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Found, Happened
+from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Happened, ReconciledResult
 from app.domain.tools.tool_calls import ResultStatus, ToolDescriptor
-from app.runtime.ports import ToolContext
+from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.call import call, emitting_until_closed, is_being_cancelled, text_of
 from app.tools.functions.results import result_of
 from app.tools.result_limits import MAX_ERROR_CHARACTERS, shortened
@@ -42,7 +42,7 @@ class Reconciler:
 
 
 def reconciler_of(tool_name: str, function: Callable[..., Any]) -> Reconciler:
-    """The function with the kinds of its parameters; the first one is the key."""
+    """Return the function with the kinds of its parameters. The first parameter is the key."""
     if not inspect.isroutine(function):
         raise _unusable(tool_name, "it must be a function")
     parameters = list(inspect.signature(function).parameters.values())
@@ -74,8 +74,8 @@ async def ask_reconciler(
     arguments: JsonObject,
     context: ToolContext,
     max_result_bytes: int,
-) -> Found:
-    """What the function finds. One that fails or takes too long gives `DontKnow` with the reason."""
+) -> ReconciledResult:
+    """Return what the function finds. If it fails or takes too long, returns `DontKnow` with the reason."""
     open_context = emitting_until_closed(context)
     timeout = descriptor.timeout or TIMEOUT_SECONDS
     try:
@@ -97,10 +97,12 @@ async def ask_reconciler(
         return DontKnow(f"its tool was asked and failed: {why}")
     finally:
         open_context.closed.set()
-    return _found(descriptor, answer, max_result_bytes)
+    return _reconciled(descriptor, answer, max_result_bytes)
 
 
-def _found(descriptor: ToolDescriptor, answer: object, max_result_bytes: int) -> Found:
+def _reconciled(
+    descriptor: ToolDescriptor, answer: object, max_result_bytes: int
+) -> ReconciledResult:
     match answer:
         case Happened(value):
             result = result_of(descriptor, value, max_result_bytes)

@@ -1,4 +1,4 @@
-"""The return value of a function as a result that can be stored, shown and read by a model."""
+"""Converts the return value of a function to a result that can be stored, shown and read by a model."""
 
 import json
 from dataclasses import replace
@@ -9,18 +9,18 @@ from pydantic_core import to_jsonable_python
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject, as_object, compact, storable, storable_text
 from app.domain.tools.tool_calls import ResultStatus, SuspensionRequest, ToolDescriptor, ToolResult
-from app.tools.functions.beginnings import Beginning
+from app.tools.functions.truncated_copy import TruncatedCopy
 from app.tools.result_limits import MAX_ERROR_CHARACTERS, cut_to_bytes, shortened
 from app.tools.schemas.validate import build_validator
 
 
 def result_of(descriptor: ToolDescriptor, returned: Any, max_bytes: int) -> ToolResult:
-    """What a tool returned as the call's result. A value that isn't JSON makes it an error."""
+    """Convert a returned value to the call's result. A value that isn't JSON becomes an error."""
     if isinstance(returned, SuspensionRequest):
         return _suspended(descriptor, returned)
     try:
         if isinstance(returned, ToolResult):
-            return _as_it_is(descriptor, returned, max_bytes)
+            return _checked(descriptor, returned, max_bytes)
         return ToolResult.success(descriptor.name, _json_within(max_bytes, returned))
     except (ValueError, RecursionError) as error:
         return tool_failed(
@@ -44,7 +44,7 @@ def _suspended(descriptor: ToolDescriptor, request: SuspensionRequest) -> ToolRe
     return ToolResult.suspended(descriptor.name, request)
 
 
-def _as_it_is(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) -> ToolResult:
+def _checked(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) -> ToolResult:
     message = result.message
     if result.status is ResultStatus.PENDING:
         request = result.suspension or SuspensionRequest(
@@ -62,19 +62,19 @@ def _as_it_is(descriptor: ToolDescriptor, result: ToolResult, max_bytes: int) ->
 
 
 def _json_within(max_bytes: int, value: Any) -> Json:
-    """The value as JSON; of one that is too large, the beginning of its text."""
-    beginning = Beginning(max_bytes)
-    data = to_jsonable_python(beginning.of(value), inf_nan_mode="null")
-    if not beginning.is_whole:
+    """The value as JSON. If it is too large, the beginning of its text."""
+    beginning = TruncatedCopy(max_bytes)
+    data = to_jsonable_python(beginning.copy_of(value), inf_nan_mode="null")
+    if not beginning.is_complete:
         text = data if isinstance(data, str) else compact(data)
         return cut_to_bytes(storable_text(text), max_bytes, is_whole=False)
-    # Made storable here, so that the model reads the same now as later from the log.
+    # Made storable here, so that the model reads the same value now and later from the log.
     data = storable(data)
     if isinstance(data, str):
         return cut_to_bytes(data, max_bytes)
     text = compact(data)
     if "NaN" in text or "Infinity" in text:
-        # JSON has neither, but numbers inside of models keep them through `inf_nan_mode`.
+        # JSON has no NaN and no infinity, but models keep them through `inf_nan_mode`.
         data = json.loads(text, parse_constant=lambda _: None)
     fitting = cut_to_bytes(text, max_bytes)
     return data if fitting is text else fitting

@@ -1,4 +1,4 @@
-"""A function's signature as a JSON Schema, and JSON arguments as what the function expects."""
+"""Converts a function's signature to a JSON Schema, and JSON arguments to the function's arguments."""
 
 import inspect
 import types
@@ -14,18 +14,18 @@ from pydantic_core import SchemaError
 
 from app.domain.errors import ConfigurationError, HoldfastError
 from app.domain.json_values import Json, JsonObject
-from app.runtime.ports import ToolContext
-from app.tools.result_limits import MAX_COMPLAINT_CHARACTERS, shortened
-from app.tools.schemas.validate import Validator, build_validator, located
+from app.runtime.ports.tool_context import ToolContext
+from app.tools.result_limits import MAX_PROBLEM_CHARACTERS, shortened
+from app.tools.schemas.validate import Validator, build_validator, with_location
 
 
 class InvalidArguments(HoldfastError):
-    """Arguments that a tool can't work with. A tool may raise it for what no schema can say."""
+    """Arguments that a tool can't use. A tool may raise it for rules that a schema can't express."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What a function takes: from the model by `schema`, from the runtime by `context_names`."""
+    """A function's parameters: `schema` describes those of the model, `context_names` those of the runtime."""
 
     schema: JsonObject
     context_names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Parameters:
     model: type[BaseModel]
 
     def read(self, arguments: Json) -> dict[str, Any]:
-        """The keyword arguments that JSON stands for; raises InvalidArguments."""
+        """Convert JSON to keyword arguments. Raises InvalidArguments."""
         given = {} if arguments is None else arguments
         problem = self.validator.problem(given)
         if problem is not None:
@@ -42,10 +42,10 @@ class Parameters:
         try:
             read = self.model.model_validate(given)
         except ValidationError as error:
-            raise InvalidArguments(_complaint(error)) from error
+            raise InvalidArguments(_error_text(error)) from error
         except Exception as error:  # types bring validators of their own
-            raise InvalidArguments(shortened(str(error), MAX_COMPLAINT_CHARACTERS)) from error
-        # What was left out is left out of the call too: the function knows its own defaults best.
+            raise InvalidArguments(shortened(str(error), MAX_PROBLEM_CHARACTERS)) from error
+        # Absent arguments aren't passed: the function applies its own defaults.
         return {
             parameter.name: getattr(read, field)
             for field, parameter in self.fields.items()
@@ -56,7 +56,7 @@ class Parameters:
 def parameters_of(
     tool_name: str, function: Callable[..., Any], described: Mapping[str, str]
 ) -> Parameters:
-    """What a function takes; a signature that JSON can't serve is a ConfigurationError."""
+    """Read a function's parameters. Raises ConfigurationError for a signature that JSON can't express."""
     try:
         hints = get_type_hints(function, include_extras=True)
         signature = inspect.signature(function)
@@ -66,11 +66,11 @@ def parameters_of(
             " name must be importable when the module is loaded"
         ) from error
     context_names = tuple(name for name in signature.parameters if _is_context(hints.get(name)))
-    # Fields get names of their own: a parameter may be called `schema`, `copy` or `_private`.
+    # Fields get their own names: a parameter may be called `schema`, `copy` or `_private`.
     fields = {
         f"argument_{position}": parameter
         for position, parameter in enumerate(signature.parameters.values())
-        if parameter.name not in context_names and _must_be_nameable(tool_name, parameter)
+        if parameter.name not in context_names and _check_named(tool_name, parameter)
     }
     definitions: dict[str, Any] = {
         field: _definition(parameter, hints.get(parameter.name, Any), described)
@@ -98,7 +98,7 @@ def parameters_of(
 
 
 class _UntitledFields(GenerateJsonSchema):
-    """Titles made from names tell a model nothing; a default without a JSON form is left out."""
+    """Adds no titles made from names, and ignores defaults that JSON can't express."""
 
     ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}
 
@@ -106,8 +106,15 @@ class _UntitledFields(GenerateJsonSchema):
         return False
 
 
-def _must_be_nameable(tool_name: str, parameter: inspect.Parameter) -> bool:
+def _check_named(tool_name: str, parameter: inspect.Parameter) -> bool:
     if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        if parameter.annotation is parameter.empty:
+            is_context = parameter.name in ("ctx", "context")
+            remedy = "ToolContext" if is_context else "str"
+            raise ConfigurationError(
+                f"tool {tool_name!r}: parameter {parameter.name!r} has no annotation, so the model wouldn't"
+                f" know its type; write it, such as {parameter.name}: {remedy}"
+            )
         return True
     raise ConfigurationError(
         f"tool {tool_name!r}: parameter {str(parameter)!r} can't be given by name;"
@@ -116,7 +123,9 @@ def _must_be_nameable(tool_name: str, parameter: inspect.Parameter) -> bool:
 
 
 def _is_context(annotation: Any) -> bool:
-    """`ToolContext`, also as `ToolContext | None` or inside `Annotated`."""
+    """Whether it is `ToolContext`, also as `ToolContext
+    None` or inside `Annotated`.
+    """
     if get_origin(annotation) in (Annotated, Union, types.UnionType):
         return any(_is_context(part) for part in get_args(annotation))
     return annotation is ToolContext
@@ -141,7 +150,7 @@ def _has_plain_default(parameter: inspect.Parameter) -> bool:
     return parameter.default is not parameter.empty and not isinstance(parameter.default, FieldInfo)
 
 
-def _complaint(error: ValidationError) -> str:
+def _error_text(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    sentences = [located(each["loc"], each["msg"]) for each in found[:3]]
-    return shortened("; ".join(sentences), MAX_COMPLAINT_CHARACTERS)
+    sentences = [with_location(each["loc"], each["msg"]) for each in found[:3]]
+    return shortened("; ".join(sentences), MAX_PROBLEM_CHARACTERS)

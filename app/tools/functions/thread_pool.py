@@ -28,13 +28,13 @@ class ToolThreads:
         self._started = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The call's outcome. The call has the context variables of the awaiting task."""
+        """Run the call in a thread and return its outcome, with the context variables of the awaiting task."""
         future: Future[T] = Future()
         self._calls.put((future, partial(copy_context().run, call)))
-        self._see_to_a_thread()
+        self._ensure_thread()
         return await asyncio.wrap_future(future)
 
-    def _see_to_a_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         if self._idle.acquire(blocking=False):
             return
         with self._growing:
@@ -47,17 +47,17 @@ class ToolThreads:
         while True:
             future, call = self._calls.get()
             if future.set_running_or_notify_cancel():
-                _settle(future, call)
-            # An idle thread must not keep the last call's arguments and result alive.
+                _set_outcome(future, call)
+            # An idle thread must not keep references to the last call's arguments and result.
             del future, call
             self._idle.release()
 
 
-def _settle(future: Future[Any], call: Callable[[], Any]) -> None:
+def _set_outcome(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         outcome = call()
     except StopIteration as error:
-        # asyncio's futures refuse it, and the awaiting task would never continue.
+        # asyncio's futures refuse StopIteration, and the awaiting task would never continue.
         wrapped = RuntimeError("the function raised StopIteration")
         wrapped.__cause__ = error
         future.set_exception(wrapped)

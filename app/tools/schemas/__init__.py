@@ -1,1 +1,1 @@
-"""Checking values against JSON Schema, and which schemas clients may send."""
+"""Checks values against JSON Schema, and defines which schemas clients may send."""

@@ -1,9 +1,8 @@
-"""The subset of JSON Schema in which clients describe values: each value is checked in bounded time.
+"""The subset of JSON Schema that clients may send. A check against it takes bounded time.
 
-The validator can't be interrupted, and nothing else runs while it works. So a client's schema has no way to
-look at one part of a value again and again: no recursion, no `unevaluated…`, no pattern that needs
-backtracking. What remains takes at most as many steps as the schema has values, for each value that is
-checked: that product is bounded when there is a value.
+The validator can't be interrupted and blocks the event loop. So a client's schema can't examine one part of a
+value repeatedly: no recursion, no `unevaluated…`, no pattern that needs backtracking. Then each value takes
+at most as many steps as the schema has values. The check of a value limits that product.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,16 +20,16 @@ from app.tools.schemas.value_size import ValueTooLarge, size_of
 
 MAX_DEPTH = 30
 MAX_SIZE = 5_000
-"""JSON values of one schema, where each `$ref` counts as what it refers to."""
+"""Maximum JSON values of one schema, where each `$ref` counts as its target."""
 MAX_SIZE_TOGETHER = 10_000
-"""JSON values of all schemas of one request: compiling one takes microseconds."""
+"""Maximum JSON values of all schemas of one request. Compiling a value takes microseconds."""
 MAX_PATTERN_CHARACTERS = 500
 
 _PATTERN_OPTIONS = jsonschema_rs.RegexOptions(size_limit=1 << 14)
 _SIZE_OF_A_PATTERN = 50
-"""Of one that has to be compiled, in values."""
+"""The cost of compiling one pattern, in values."""
 _SIZE_OF_AN_EXACT_NUMBER = 50
-"""The validator compares and divides with exact fractions."""
+"""The validator compares and divides these with exact fractions."""
 _SIZE_OF_A_CHOICE: Mapping[type, int] = {int: 4, float: _SIZE_OF_AN_EXACT_NUMBER}
 _DEFINITIONS = ("$defs", "definitions")
 _LISTS_OF_SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
@@ -49,7 +48,7 @@ KEYWORDS = _LISTS_OF_SCHEMAS | _NAMED_SCHEMAS | _SCHEMAS | _SIMPLE | _AT_THE_ROO
 
 
 class UnsupportedSchema(ConfigurationError):
-    """A schema outside of the subset; the message names the keyword and its place."""
+    """A schema outside of the subset. The message names the keyword and its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,15 @@ class SchemaSize:
 
 
 def subset_validator(schema: JsonObject) -> Validator:
-    """A validator of bounded work. Raises ConfigurationError, with a sentence for the client."""
+    """Build a validator of bounded work. Raises ConfigurationError with a sentence for the client."""
     _check_size(schema, MAX_SIZE)
-    size = _Measuring(schema).of_root()
+    size = _SchemaMeasurement(schema).of_root()
     compiled = compile_schema(schema, _PATTERN_OPTIONS)
     return Validator(compiled, size.values, size.patterns, is_trusted=False)
 
 
 def problem_of_schema(schema: JsonObject) -> str | None:
-    """Why a client's schema can't be used, if it can't."""
+    """Return why a client's schema can't be used, or None."""
     try:
         subset_validator(schema)
     except ConfigurationError as error:
@@ -82,7 +81,7 @@ def problem_of_schema(schema: JsonObject) -> str | None:
 
 
 def problem_of_size(schemas: Any) -> str | None:
-    """Why one request's schemas are too much to compile. They may be anything that JSON can hold."""
+    """Return why one request's schemas are too large to compile, or None. They may be any JSON."""
     try:
         _check_size(schemas, MAX_SIZE_TOGETHER)
     except UnsupportedSchema as error:
@@ -103,7 +102,7 @@ def _check_size(schemas: Any, limit: int) -> None:
 
 
 def _patterns_in(schemas: Any) -> int:
-    """At least as many as there are: what only looks like a pattern counts, too."""
+    """An upper bound for the number of patterns: also counts keys that only look like patterns."""
     patterns, pending = 0, [schemas]
     while pending:
         one = pending.pop()
@@ -116,13 +115,13 @@ def _patterns_in(schemas: Any) -> int:
     return patterns
 
 
-class _Measuring:
-    """Checks a schema, keyword by keyword, and counts what a value may have to be compared with."""
+class _SchemaMeasurement:
+    """Checks a schema, keyword by keyword, and counts the steps that one value may take."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._definitions: dict[str, SchemaSize | None] = {}
-        """By place; None while one is being measured."""
+        """By place in the schema; None while the definition is being measured."""
 
     def of_root(self) -> SchemaSize:
         size = self._of(self._root, "", 0)
@@ -136,19 +135,21 @@ class _Measuring:
         if not isinstance(schema, Mapping):
             return SchemaSize(1)
         if depth > MAX_DEPTH:
-            raise _refused(place, f"is nested deeper than {MAX_DEPTH} levels")
+            raise _unsupported(place, f"is nested deeper than {MAX_DEPTH} levels")
         size = SchemaSize(1)
         for keyword, value in schema.items():
             at = f"{place}.{keyword}" if place else keyword
             if keyword not in KEYWORDS or (keyword in _AT_THE_ROOT and depth):
-                raise _refused(at, "isn't supported" + _remedy(keyword))
+                raise _unsupported(at, "isn't supported" + _remedy(keyword))
             size = size.plus(SchemaSize(1))
             for part in self._of_keyword(keyword, value, at, depth):
                 size = size.plus(SchemaSize(part.values, part.patterns, part.depth + 1))
             if size.values > MAX_SIZE:
-                raise _refused(at, f"makes it more than {MAX_SIZE} values, with what it refers to")
+                raise _unsupported(
+                    at, f"makes it more than {MAX_SIZE} values, with what it refers to"
+                )
             if depth + size.depth > MAX_DEPTH:
-                raise _refused(at, f"is nested deeper than {MAX_DEPTH} levels")
+                raise _unsupported(at, f"is nested deeper than {MAX_DEPTH} levels")
         return size
 
     def _of_keyword(self, keyword: str, value: Any, at: str, depth: int) -> Iterator[SchemaSize]:
@@ -175,7 +176,7 @@ class _Measuring:
         key = unquote(key).replace("~1", "/").replace("~0", "~")
         definitions = self._root.get(name) if name in _DEFINITIONS else None
         if not isinstance(definitions, Mapping) or key not in definitions:
-            raise _refused(at, 'has to refer to "#/$defs/…", to a definition that is there')
+            raise _unsupported(at, 'has to refer to "#/$defs/…", to a definition that is there')
         return self._of_definition(name, key, at, depth)
 
     def _of_definition(self, name: str, key: str, at: str, depth: int) -> SchemaSize:
@@ -185,16 +186,16 @@ class _Measuring:
             self._definitions[place] = self._of(self._root[name][key], place, depth)
         size = self._definitions[place]
         if size is None:
-            raise _refused(at, "makes the schema refer to itself: describe a bounded depth")
+            raise _unsupported(at, "makes the schema refer to itself: describe a bounded depth")
         return size
 
 
 def _of_pattern(pattern: Any, at: str) -> SchemaSize:
     if isinstance(pattern, str):
         if len(pattern) > MAX_PATTERN_CHARACTERS:
-            raise _refused(at, f"has more than {MAX_PATTERN_CHARACTERS} characters")
+            raise _unsupported(at, f"has more than {MAX_PATTERN_CHARACTERS} characters")
         if not _is_linear(pattern):
-            raise _refused(
+            raise _unsupported(
                 at,
                 "isn't a regular expression that can be used: it has to be closed and small, without"
                 " look-around and back-references",
@@ -217,12 +218,12 @@ def _of_simple(keyword: str, value: Any, at: str) -> SchemaSize:
     if keyword in ("enum", "const"):
         choices = value if keyword == "enum" and isinstance(value, list) else [value]
         if any(isinstance(one, dict | list) for one in choices):
-            raise _refused(at, "isn't supported with lists or objects: name texts or numbers")
+            raise _unsupported(at, "isn't supported with lists or objects: name texts or numbers")
         numbers = sum(_SIZE_OF_A_CHOICE.get(type(one), 0) for one in choices)
         return SchemaSize(size_of(choices).weight + numbers)
     if keyword == "multipleOf" and isinstance(value, int | float):
         if not 1e-9 <= value <= 1e15:
-            raise _refused(at, "has to be from 1e-9 to 1e15")
+            raise _unsupported(at, "has to be from 1e-9 to 1e15")
         return SchemaSize(_SIZE_OF_AN_EXACT_NUMBER)
     return SchemaSize(size_of(value).weight)
 
@@ -235,6 +236,6 @@ def _remedy(keyword: str) -> str:
     return ": leave it out"
 
 
-def _refused(at: str, why: str) -> UnsupportedSchema:
+def _unsupported(at: str, why: str) -> UnsupportedSchema:
     place = at if len(at) <= 200 else f"{at[:100]}…{at[-99:]}"
     return UnsupportedSchema(f"the JSON Schema can't be used: {place or 'it'} {why}")

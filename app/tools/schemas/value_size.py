@@ -1,13 +1,13 @@
-"""How large a JSON value is, for what has to look at each part of it while nothing else runs."""
+"""Measures a JSON value, for code that visits each of its parts and blocks the event loop meanwhile."""
 
 from dataclasses import dataclass
 from typing import Any
 
 MAX_DEPTH = 100
-"""The validator recurses natively: far deeper values would overflow its stack."""
+"""The validator recurses natively: a much deeper value would overflow its stack."""
 MAX_VALUES = 100_000
 MAX_BITS = 10_000
-"""Of all integers beyond 64 bits: `uniqueItems` compares each of those with each other one."""
+"""Total bits of the integers beyond 64 bits. `uniqueItems` compares each pair of them."""
 
 _CHARACTERS_PER_VALUE = 100
 _WEIGHT_OF_A_BIT = 10
@@ -16,17 +16,17 @@ _WEIGHT_OF_AN_EXTREME_FLOAT = 500
 
 
 class ValueTooLarge(ValueError):
-    """A value that no schema can be checked against; the message says why."""
+    """A value that is too large to check. The message says why."""
 
 
 @dataclass(slots=True)
 class ValueSize:
     values: int = 0
     weight: int = 0
-    """As `values`, where long texts and large numbers count as many."""
+    """As `values`, but long texts and large numbers count more than once."""
     characters: int = 0
     bits: int = 0
-    """Of the integers beyond 64 bits."""
+    """Total bits of the integers beyond 64 bits."""
 
     def add(self, value: Any) -> None:
         self.values += 1
@@ -43,7 +43,7 @@ class ValueSize:
 
 
 def size_of(value: Any) -> ValueSize:
-    """Count all parts of a value, names included. Raises TooLarge."""
+    """Count all parts of a value, names included. Raises ValueTooLarge."""
     size = ValueSize()
     level = [value]
     for _ in range(MAX_DEPTH + 1):

@@ -12,7 +12,7 @@ from typing import assert_never
 import structlog
 
 from app.agents.registry import AgentRegistry
-from app.clock import sleep
+from app.commands.files.save_from_tool import ToolOwner
 from app.commands.followups.background_tasks import finish_task
 from app.domain.agents.specs import AgentSpec
 from app.domain.children.background_tasks import (
@@ -22,23 +22,30 @@ from app.domain.children.background_tasks import (
     outcome_unknown,
     task_failed,
 )
+from app.domain.deps import NO_DEPS, Deps
+from app.domain.errors import OutcomeUnknown
 from app.domain.events.agent_events import AgentEvent
+from app.domain.files.files import DEFAULT_MAX_FILE_BYTES
 from app.domain.redaction import Redact, unredacted
+from app.domain.runs.run_info import RunInfo, run_info
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow
 from app.domain.tools.tool_calls import ToolResult
 from app.events.transaction import EventTransactions
-from app.runtime.agent import UnknownAgentVersion
+from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.cancellation import Interrupted, Interruption, InterruptReason
-from app.runtime.ports import Tool, ToolContext
+from app.runtime.ports.tool_context import ToolContext
+from app.runtime.ports.tools import Tool
 from app.runtime.tool_calls.interrupted import can_reconcile, reconcile
 from app.storage.children import background_tasks
 from app.storage.children.background_tasks import ClaimedTask
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
+from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.queue import deliveries
+from app.storage.runs import runs
+from app.tools.mcp.servers import NO_SERVERS, AgentsWithMcpTools, McpServers
 from app.workers.background_tasks.activity import TaskEmitter
 from app.workers.liveness.poison_guard import MAX_LOSSES
-
-RETRY_INTERVAL_SECONDS = 0.25
+from app.workers.tool_files import StoredToolFiles
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +58,8 @@ class TaskContext:
     outgoing: EventTransactions
     agents: AgentRegistry
     redact: Redact = unredacted
+    mcp: McpServers = NO_SERVERS
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
 
 
 @dataclass(slots=True)
@@ -64,9 +73,10 @@ class TaskExecution:
     """When it was started here, in the event loop's time."""
     _read: int = 0
     _agent: AgentSpec | None = None
+    _deps: Deps = NO_DEPS
 
     async def run(self) -> None:
-        """Run the tool and save its result; raises nothing but cancellation."""
+        """Run the tool and save its result. Raises only cancellation."""
         task = self.claimed.task
         structlog.contextvars.bind_contextvars(
             task_id=task.id, run_id=task.run_id, tenant=self.claimed.tenant
@@ -84,56 +94,72 @@ class TaskExecution:
             return
         except Exception:
             log.exception("task_failed")
-            outcome = task_failed("Something broke on our side; the logs say what.")
+            outcome = task_failed("An internal error occurred. The server's log has the details.")
         await self._finish(outcome)
 
     async def _outcome(self) -> TaskOutcome:
         task = self.claimed.task
         if task.losses > MAX_LOSSES:
-            # The tool isn't even asked to reconcile: that may be what kills the worker.
+            # The tool isn't asked to reconcile, because that may kill the worker.
             return task_failed(f"{task.losses} workers were lost over this task")
+        run = await self._run_info()
+        if run is None:
+            return task_failed("its run was deleted")
         tool = await self._tool()
         if self.claimed.was_begun:
             reconciler = None if isinstance(tool, TaskOutcome) else tool
-            if (known := await self._reconcile(reconciler)) is not None:
+            if (known := await self._reconcile(reconciler, run)) is not None:
                 return known
         if isinstance(tool, TaskOutcome):
             return tool
         emitter = TaskEmitter(self.context.outgoing, self.claimed)
-        context = replace(self._context(emitter.emit), wait_for_capacity=emitter.wait_for_capacity)
+        context = replace(
+            self._context(run, emitter.emit),
+            wait_for_capacity=emitter.wait_for_capacity,
+            files=self._files(),
+        )
         async with asyncio.TaskGroup() as group:
-            emitting = group.create_task(emitter.run())
+            group.create_task(emitter.run())
             try:
                 result = await tool.execute(dict(task.arguments), context)
+            except OutcomeUnknown as error:
+                result = ToolResult.error(task.tool_name, f"task outcome unknown: {error}")
             except Exception as error:  # the tool is the user's code
-                log.warning("tool_raised", tool=task.tool_name, exc_info=True)
+                log.warning("tool_failed", tool=task.tool_name, exc_info=True)
                 result = ToolResult.error(
                     task.tool_name, f"Execution failed: {context.redact(str(error))}"
                 )
-            emitting.cancel()
-        await emitter.emit_pending()
+            emitter.end()
         return outcome_of(result)
 
     async def _tool(self) -> Tool | TaskOutcome:
         """The tool of the agent version that started the task, or a failure if it isn't available."""
         task = self.claimed.task
-        agent = await self.context.agents.resolve(
-            self.claimed.tenant, task.agent_id, task.agent_version
+        agents = AgentsWithMcpTools(
+            self.context.agents.for_tenant(self.claimed.tenant), self.context.mcp
         )
+        agent = await agents.at_version(task.agent_id, task.agent_version)
         if isinstance(agent, UnknownAgentVersion):
             return task_failed(agent.reason)
         self._agent = agent.spec
+        if isinstance(agent, ResolvedAgent):
+            self._deps = agent.deps
         tool = agent.tools.get(task.tool_name)
         return tool or task_failed(f"there is no tool {task.tool_name!r} any more")
+
+    async def _run_info(self) -> RunInfo | None:
+        async with self.context.database.reading_by_key() as connection:
+            record = await runs.get(connection, self.claimed.tenant, self.claimed.task.run_id)
+        return None if record is None else run_info(record)
 
     async def _can_reconcile(self) -> bool:
         tool = await self._tool()
         return not isinstance(tool, TaskOutcome) and can_reconcile(tool)
 
-    async def _reconcile(self, tool: Tool | None) -> TaskOutcome | None:
-        """The outcome of a task that a lost worker had started; None when it has to be run again."""
+    async def _reconcile(self, tool: Tool | None, run: RunInfo) -> TaskOutcome | None:
+        """The outcome of a task that a lost worker had started; None if it must be run again."""
         task = self.claimed.task
-        found = await reconcile(tool, task.arguments, self._context(_discard))
+        found = await reconcile(tool, task.arguments, self._context(run, _discard))
         match found:
             case ToolResult():
                 return outcome_of(found)
@@ -144,19 +170,25 @@ class TaskExecution:
             case _:
                 assert_never(found)
 
-    def _context(self, emit: Callable[[AgentEvent], None]) -> ToolContext:
+    def _context(self, run: RunInfo, emit: Callable[[AgentEvent], None]) -> ToolContext:
         task = self.claimed.task
         return ToolContext(
-            run_id=task.run_id,
-            thread_id=task.thread_id,
+            run=run,
             call_id=task.call_id,
             tool_name=task.tool_name,
             idempotency_key=task.idempotency_key,
             emit=emit,
             redact=self.context.redact,
             agent=self._agent,
+            deps=self._deps,
             inbox=self._read_messages,
         )
+
+    def _files(self) -> StoredToolFiles:
+        claimed, context = self.claimed, self.context
+        task = claimed.task
+        owner = ToolOwner(claimed.tenant, task.run_id, task.thread_id, claimed.key)
+        return StoredToolFiles(context.database, context.outgoing, owner, context.max_file_bytes)
 
     async def _read_messages(self) -> Sequence[str]:
         pool = self.context.database.pool
@@ -187,15 +219,10 @@ class TaskExecution:
     async def _write_with_retries(self, write: Callable[[], Awaitable[None]]) -> None:
         """Retry during an outage. After any other error the task stays owned here: `check_owned` finds
         and releases it."""
-        while True:
-            try:
-                await write()
-                return
-            except DATABASE_UNAVAILABLE:
-                await sleep(RETRY_INTERVAL_SECONDS)
-            except Exception:
-                log.exception("task_result_not_saved")
-                return
+        try:
+            await retry_while_unavailable(write)
+        except Exception:
+            log.exception("task_result_not_saved")
 
 
 def _discard(_: AgentEvent) -> None: ...

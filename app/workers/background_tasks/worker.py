@@ -4,7 +4,7 @@ A task's tool runs here whether its run executes, waits or is done.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import structlog
 
@@ -18,7 +18,6 @@ from app.workers.delivery_queue import DeliveryResult
 from app.workers.liveness.poison_guard import PoisonGuard
 from app.workers.slots import Slots
 
-STOP_TIMEOUT_SECONDS = 2.0
 TRUSTED_AFTER_SECONDS = 600.0
 """Seconds after which a suspect task no longer keeps this process from claiming another suspect."""
 
@@ -55,30 +54,23 @@ class TaskWorker:
         """Claim a delivered task in a free slot and execute it; another worker may have it already."""
         if not self._slots.reserve():
             return DeliveryResult.BUSY
+        claimed = None
         try:
-            claimed = await self._claim(key)
-        except BaseException:
-            self._slots.free()
-            raise
-        if claimed is None:
-            self._slots.free()
-        else:
+            with self._poison_guard.claiming((key.tenant, key.task_id)) as claim:
+                claimed = await background_tasks.claim(
+                    self._context.database.pool,
+                    key,
+                    self._worker_id,
+                    self._heartbeat_timeout,
+                    unless_lost=claim.losses_to_skip,
+                )
+                claim.losses = None if claimed is None else claimed.task.losses
+        finally:
+            if claimed is None:
+                self._slots.free()
+        if claimed is not None:
             self._launch(claimed)
         return DeliveryResult.DONE
-
-    async def _claim(self, key: TaskKey) -> ClaimedTask | None:
-        async def claim(unless_lost: Collection[int]) -> ClaimedTask | None:
-            return await background_tasks.claim(
-                self._context.database.pool,
-                key,
-                self._worker_id,
-                self._heartbeat_timeout,
-                unless_lost=unless_lost,
-            )
-
-        return await self._poison_guard.claim(
-            (key.tenant, key.task_id), claim, lambda claimed: claimed.task.losses
-        )
 
     async def check_owned(self) -> None:
         """Once a second: interrupt tasks that ended elsewhere, and release stray ones.
@@ -96,7 +88,7 @@ class TaskWorker:
                 execution.interruption.cancel()
         strays = owned - executing.keys() - self._executions.keys()
         for key in strays & self._strays:
-            log.warning("stray_task_released", task_id=key.task_id, attempt=key.attempt)
+            log.warning("unexecuted_task_released", task_id=key.task_id, attempt=key.attempt)
             await self._release_stray(key)
         self._strays = strays
 
@@ -109,17 +101,15 @@ class TaskWorker:
 
     async def stop(self, grace: float) -> None:
         """Take no more tasks. Hand over at once those that may be rerun, the others after `grace`."""
-        self._slots.stop()
-        for execution in list(self._executions.values()):
-            rerun = execution.claimed.task.effect.may_be_rerun
-            execution.interruption.hand_over(now=rerun)
-        if await self._slots.idle_within(grace):
-            return
-        log.warning("tasks_interrupted_at_shutdown", tasks=self.executing)
-        for execution in list(self._executions.values()):
-            execution.interruption.hand_over(now=True)
-        if not await self._slots.idle_within(STOP_TIMEOUT_SECONDS):
+        if not await self._slots.hand_over_all(grace, self._hand_over):
             log.error("tasks_abandoned_at_shutdown", tasks=self.executing)
+
+    def _hand_over(self, now: bool) -> None:
+        if now:
+            log.warning("tasks_interrupted_at_shutdown", tasks=self.executing)
+        for execution in list(self._executions.values()):
+            may_be_rerun = execution.claimed.task.effect.may_be_rerun
+            execution.interruption.hand_over(now=now or may_be_rerun)
 
     @property
     def executing(self) -> int:
@@ -144,7 +134,7 @@ class TaskWorker:
         self._slots.free()
 
     async def _release_stray(self, key: TaskKey) -> None:
-        """Release or end a task of which this process can't know whether its tool ran."""
+        """Release or end a task whose tool may have run: this process can't know."""
         async with self._context.database.reading() as connection:
             task = await background_tasks.get(connection, key.tenant, key.task_id)
         if task is not None:

@@ -107,12 +107,14 @@ class LoopWatchdog:
                     )
                 elif not is_past_limit:
                     is_past_limit = True
-                    log.error("event_loop_given_up", limit=self._limit, at=_stack_of(loop_thread))
+                    log.error(
+                        "event_loop_blocked_too_long", limit=self._limit, at=_stack_of(loop_thread)
+                    )
                 await sleep(self._interval)
         finally:
             if connection is not None:
                 connection.terminate()
-        log.warning("event_loop_back")
+        log.warning("event_loop_unblocked")
 
     async def _heartbeat(
         self, connection: "RawConnection | None", *, and_release: bool

@@ -1,7 +1,7 @@
 """The outage allowance: seconds to add to the heartbeat time-out of other workers after an outage.
 
-In an outage no worker can write a heartbeat, though most of them live. The length of the last outage that
-this process saw is added to the time-out, until each worker has had time for a new heartbeat.
+In an outage no worker can write a heartbeat, though most of them live. So the length of the last outage is
+added to the time-out, until each worker has had time for a new heartbeat.
 """
 
 from collections.abc import Callable

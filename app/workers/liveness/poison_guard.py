@@ -4,18 +4,29 @@ Such a suspect may be what kills its workers. A harmless run in the same process
 both are suspects. From then on they never share a process, so only the guilty one reaches the limit.
 """
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import TypeAlias, TypeVar
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.domain.ids import RunId, TaskId, Tenant
 
-T = TypeVar("T")
 Key: TypeAlias = tuple[Tenant, RunId | TaskId]
 
 MAX_LOSSES = 5
 """Workers that may be lost over a task, or a run without progress, before it fails."""
 SUSPECT_LOSSES = range(3, MAX_LOSSES + 1)
 """Losses that make a run or task a suspect."""
+
+
+@dataclass(slots=True)
+class GuardedClaim:
+    """A claim while it is made."""
+
+    losses_to_skip: Collection[int]
+    """The claim must skip runs and tasks with so many losses."""
+    losses: int | None = None
+    """Set by the block: the losses of what it has claimed; None if it got nothing."""
 
 
 class PoisonGuard:
@@ -25,23 +36,19 @@ class PoisonGuard:
         self._suspect: Key | None = None
         """The suspect that is executed here; during a claim also the key that is being claimed."""
 
-    async def claim(
-        self,
-        key: Key,
-        claim: Callable[[Collection[int]], Awaitable[T | None]],
-        losses: Callable[[T], int],
-    ) -> T | None:
-        """Claim a run or a task. While this process has a suspect, `claim` gets the loss counts to skip."""
-        has_one = self._suspect is not None
-        if not has_one:
-            self._suspect = key
-        claimed: T | None = None
+    @contextmanager
+    def claiming(self, key: Key) -> Iterator[GuardedClaim]:
+        """Claim a run or a task in this block. While this process has a suspect, it must skip other suspects."""
+        if self._suspect is not None:
+            yield GuardedClaim(SUSPECT_LOSSES)
+            return
+        self._suspect = key
+        claim = GuardedClaim(())
         try:
-            claimed = await claim(SUSPECT_LOSSES if has_one else ())
+            yield claim
         finally:
-            if not has_one and (claimed is None or losses(claimed) not in SUSPECT_LOSSES):
+            if claim.losses not in SUSPECT_LOSSES:
                 self._suspect = None
-        return claimed
 
     def dismiss(self, key: Key) -> None:
         """The run or task has ended here or made progress: it is no suspect any more."""

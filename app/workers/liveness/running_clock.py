@@ -1,17 +1,17 @@
-"""A clock that stands still while this process is frozen or its event loop is blocked."""
+"""A clock that stops while this process is frozen or its event loop is blocked."""
 
 from collections.abc import Callable
 
 from app.clock import sleep
 
-MOST_LATE = 2.0
-"""A tick may come so many intervals after the one before; what exceeds that is not counted."""
+MAX_TICK_INTERVALS = 2.0
+"""A tick may come this many intervals after the last one. Time beyond that is not counted."""
 
 
 class RunningClock:
     """Counts the seconds in which the event loop has run.
 
-    A frozen process misses its heartbeats and knows nothing of the others'. Measured by this clock, that
+    A frozen process misses its heartbeats and can't see those of others. Measured by this clock, that
     time is no outage of the database.
     """
 
@@ -23,7 +23,7 @@ class RunningClock:
 
     def seconds(self) -> float:
         since_tick = self._clock() - self._ticked_at
-        return self._counted + min(since_tick, MOST_LATE * self._interval)
+        return self._counted + min(since_tick, MAX_TICK_INTERVALS * self._interval)
 
     def tick(self) -> None:
         self._counted = self.seconds()

@@ -1,23 +1,20 @@
 """Remote polling: asks remote agents whether their tickets are still open. Every process does it."""
 
-import asyncio
-
 import structlog
 
 from app.commands.followups.remote_polling import poll_remote_tickets
 from app.context import ServiceContext
-from app.workers.periodic.loop import run_periodically
+from app.workers.periodic.loop import PeriodicJob
 
 BATCH_SIZE = 50
 
 log = structlog.get_logger(__name__)
 
 
-class RemotePolling:
+class RemotePolling(PeriodicJob):
     def __init__(self, ctx: ServiceContext, *, interval: float) -> None:
+        super().__init__(interval=interval)
         self._ctx = ctx
-        self._interval = interval
-        self._stopping = asyncio.Event()
 
     async def run_once(self) -> int:
         woken = await poll_remote_tickets(self._ctx, BATCH_SIZE)
@@ -25,10 +22,5 @@ class RemotePolling:
             log.info("remote_polling_done", runs=woken)
         return woken
 
-    async def run(self) -> None:
-        await run_periodically(
-            self._stopping, self._interval, self.run_once, failure_event="remote_polling_failed"
-        )
-
-    def stop(self) -> None:
-        self._stopping.set()
+    def log_outage(self, error: str) -> None:
+        log.debug("remote_polling_failed", error=error)

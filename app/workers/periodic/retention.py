@@ -4,7 +4,6 @@ A job works in short transactions, as long as there is more to do. Each commits 
 process continues there, also after a crash.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,16 +12,19 @@ import structlog
 
 from app import telemetry
 from app.clock import yield_to_loop
-from app.storage import idempotency, retention, workers
+from app.storage import idempotency, retention, usage, workers
+from app.storage.files import blobs
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection, Database
 from app.storage.queue import deliveries
 from app.storage.retention import FinishedRun
 from app.storage.tickets import feed, signals
-from app.workers.periodic.loop import wait_for_next
+from app.workers.periodic.loop import PeriodicJob
 
 RUNS_PER_BATCH = 20
 ROWS_PER_BATCH = 2_000
 DEAD_WORKER_AGE_SECONDS = 3_600.0
+UNUSED_BYTES_AGE_SECONDS = 3_600.0
+"""Of bytes that no file refers to. An upload that still runs is younger."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +34,7 @@ RetentionJob: TypeAlias = Callable[[Connection], Awaitable[tuple[int, bool]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionAges:
-    """Seconds after which each kind of row is merged or deleted; None keeps it for ever."""
+    """Seconds after which each kind of row is merged or deleted. None keeps the rows."""
 
     deltas: float = 3_600.0
     events: float | None = None
@@ -42,13 +44,13 @@ class RetentionAges:
     queue_log: float = 604_800.0
     answers: float = 86_400.0
     signals: float = 86_400.0
+    usage: float = 34_560_000.0
 
 
-class Retention:
+class Retention(PeriodicJob):
     def __init__(self, database: Database, ages: RetentionAges, *, interval: float) -> None:
+        super().__init__(interval=interval)
         self._database = database
-        self._interval = interval
-        self._stopping = asyncio.Event()
         self._jobs: dict[str, RetentionJob] = dict(_jobs(ages))
 
     async def run_once(self) -> dict[str, int]:
@@ -64,62 +66,61 @@ class Retention:
             except DATABASE_UNAVAILABLE:
                 raise
             except Exception:
-                telemetry.retention_failures.labels(duty=job).inc()
+                telemetry.retention_failures.labels(job=job).inc()
                 log.exception("retention_job_failed", job=job)
+        if any(rows.values()):
+            log.info("retention_done", **{job: count for job, count in rows.items() if count})
         return rows
 
     async def _run_job(self, job: str) -> int:
         rows, is_more = 0, True
-        while is_more and not self._stopping.is_set():
+        while is_more and not self.stopping.is_set():
             async with self._database.transaction() as connection:
                 if not await retention.try_lock(connection, job):
                     break
                 count, is_more = await self._jobs[job](connection)
             rows += count
-            telemetry.retention_rows.labels(duty=job).inc(count)
+            if count:
+                telemetry.retention_rows.labels(job=job).inc(count)
             await yield_to_loop()
         return rows
 
-    async def run(self) -> None:
-        while await wait_for_next(self._stopping, self._interval):
-            try:
-                rows = await self.run_once()
-            except DATABASE_UNAVAILABLE as error:
-                log.warning("retention_failed", error=type(error).__name__)
-            else:
-                if any(rows.values()):
-                    log.info("retention_done", **{job: n for job, n in rows.items() if n})
-
-    def stop(self) -> None:
-        self._stopping.set()
+    def log_outage(self, error: str) -> None:
+        log.warning("retention_failed", error=error)
 
 
 def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
     """The retention jobs by name; those with age None are left out."""
-    along_runs: list[tuple[str, float | None, _OnRuns]] = [
+    jobs_for_finished_runs: list[tuple[str, float | None, _ForFinishedRuns]] = [
         ("merge_deltas", ages.deltas, _merge_deltas),
         ("prune_events", ages.events, retention.prune_events),
-        ("forget_tasks", ages.tasks, retention.forget_tasks),
-        ("forget_inputs", ages.inputs, retention.forget_inputs),
+        ("delete_tasks", ages.tasks, retention.delete_tasks),
+        ("delete_inputs", ages.inputs, retention.delete_inputs),
     ]
-    by_age: list[tuple[str, float, _ByAge]] = [
-        ("forget_notices", ages.notices, feed.forget),
-        ("forget_queue_log", ages.queue_log, deliveries.forget_log),
-        ("forget_answers", ages.answers, idempotency.forget),
-        ("remove_signals", ages.signals, signals.remove_old),
-        ("forget_workers", DEAD_WORKER_AGE_SECONDS, _forget_workers),
+    jobs_for_old_rows: list[tuple[str, float, _ForOldRows]] = [
+        ("delete_notices", ages.notices, feed.delete_old),
+        ("delete_queue_log", ages.queue_log, deliveries.delete_log),
+        ("delete_responses", ages.answers, idempotency.delete_old),
+        ("delete_signals", ages.signals, signals.delete_old),
+        ("delete_unused_bytes", UNUSED_BYTES_AGE_SECONDS, blobs.delete_unused),
+        ("delete_usage", ages.usage, usage.delete_old),
+        ("delete_workers", DEAD_WORKER_AGE_SECONDS, _delete_dead_workers),
     ]
     return [
-        *((name, _along_runs(name, age, do)) for name, age, do in along_runs if age is not None),
-        *((name, _by_age(age, do)) for name, age, do in by_age),
+        *(
+            (name, _job_for_finished_runs(name, age, do))
+            for name, age, do in jobs_for_finished_runs
+            if age is not None
+        ),
+        *((name, _job_for_old_rows(age, do)) for name, age, do in jobs_for_old_rows),
     ]
 
 
-_OnRuns: TypeAlias = Callable[[Connection, Sequence[FinishedRun]], Awaitable[int]]
-_ByAge: TypeAlias = Callable[[Connection, float, int], Awaitable[int]]
+_ForFinishedRuns: TypeAlias = Callable[[Connection, Sequence[FinishedRun]], Awaitable[int]]
+_ForOldRows: TypeAlias = Callable[[Connection, float, int], Awaitable[int]]
 
 
-def _along_runs(name: str, age: float, do: _OnRuns) -> RetentionJob:
+def _job_for_finished_runs(name: str, age: float, do: _ForFinishedRuns) -> RetentionJob:
     async def job(connection: Connection) -> tuple[int, bool]:
         finished = await retention.next_finished(
             connection, name, older_than=age, limit=RUNS_PER_BATCH
@@ -133,7 +134,7 @@ def _along_runs(name: str, age: float, do: _OnRuns) -> RetentionJob:
     return job
 
 
-def _by_age(age: float, do: _ByAge) -> RetentionJob:
+def _job_for_old_rows(age: float, do: _ForOldRows) -> RetentionJob:
     async def job(connection: Connection) -> tuple[int, bool]:
         rows = await do(connection, age, ROWS_PER_BATCH)
         return rows, rows >= ROWS_PER_BATCH
@@ -145,5 +146,5 @@ async def _merge_deltas(connection: Connection, finished: Sequence[FinishedRun])
     return sum([await retention.merge_deltas(connection, run) for run in finished])
 
 
-async def _forget_workers(connection: Connection, older_than: float, _: int) -> int:
+async def _delete_dead_workers(connection: Connection, older_than: float, _: int) -> int:
     return await workers.remove_dead(connection, older_than)

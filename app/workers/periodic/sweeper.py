@@ -3,18 +3,16 @@
 Every process has one; an advisory lock lets one at a time work.
 """
 
-import asyncio
-
 import structlog
 
 from app.agents.registry import AgentRegistry
 from app.domain.children.followups import Followup
 from app.storage.children import background_tasks, lost_followups
-from app.storage.postgres.database import Database
+from app.storage.postgres.database import Connection, Database
 from app.storage.queue import cancel_requests, deliveries, run_ends
 from app.storage.runs import runs
 from app.workers.liveness.outage_allowance import OutageAllowance
-from app.workers.periodic.loop import run_periodically
+from app.workers.periodic.loop import PeriodicJob
 
 BATCH_SIZE = 100
 FOLLOWUP_GRACE_SECONDS = 5.0
@@ -24,7 +22,7 @@ itself. A follow-up that only waits for its turn may run twice, which is harmles
 log = structlog.get_logger(__name__)
 
 
-class Sweeper:
+class Sweeper(PeriodicJob):
     def __init__(
         self,
         database: Database,
@@ -34,74 +32,61 @@ class Sweeper:
         heartbeat_timeout: float,
         outage_allowance: OutageAllowance,
     ) -> None:
+        super().__init__(interval=interval)
         self._database = database
         self._registry = registry
-        self._interval = interval
         self._heartbeat_timeout = heartbeat_timeout
         self._outage_allowance = outage_allowance
-        self._stopping = asyncio.Event()
 
     async def run_once(self) -> int:
-        """Enqueue runs and tasks without worker or delivery, runs that can resume, and lost follow-ups."""
+        """Enqueue runs and tasks without worker or delivery, runs that can resume, and lost follow-ups.
+
+        Returns how many weren't in the queue already.
+        """
         timeout = self._heartbeat_timeout + self._outage_allowance.seconds()
         async with self._database.transaction() as connection:
             if not await runs.may_sweep(connection):
                 return 0
-            found = await runs.without_owner(
-                connection,
-                heartbeat_timeout=timeout,
-                grace=2 * self._interval,
-                limit=BATCH_SIZE,
-            )
-            found += await runs.with_unnoticed_decision(
-                connection, grace=2 * self._interval, limit=BATCH_SIZE
-            )
-            found += await runs.with_unread_input(
-                connection, grace=2 * self._interval, limit=BATCH_SIZE
-            )
-            found += await runs.resumed(connection, grace=2 * self._interval, limit=BATCH_SIZE)
-            found += await runs.past_rate_limit(
-                connection, grace=2 * self._interval, limit=BATCH_SIZE
-            )
-            found += await runs.waiting_for_version(
-                connection, self._registry.known_versions(), BATCH_SIZE
-            )
-            for key in found:
-                await deliveries.enqueue(connection, key)
-            to_cancel = await cancel_requests.unattended(
-                connection,
-                heartbeat_timeout=timeout,
-                grace=2 * self._interval,
-                limit=BATCH_SIZE,
-            )
-            for key in to_cancel:
-                await deliveries.enqueue(connection, key, is_cancel=True)
-            lost = await background_tasks.without_owner(
-                connection,
-                heartbeat_timeout=timeout,
-                grace=2 * self._interval,
-                limit=BATCH_SIZE,
-            )
-            for task in lost:
-                await deliveries.enqueue_task(connection, task)
-            followups: list[Followup] = []
-            followups += await lost_followups.of_children(
-                connection, grace=min(FOLLOWUP_GRACE_SECONDS, timeout), limit=BATCH_SIZE
-            )
-            followups += await run_ends.overdue(
-                connection, grace=min(FOLLOWUP_GRACE_SECONDS, timeout), limit=BATCH_SIZE
-            )
-            for followup in followups:
-                await deliveries.enqueue_followup(connection, followup, is_found=True)
-        keys = {*found, *to_cancel}
-        if keys or lost or followups:
-            log.info("sweep_done", runs=len(keys), tasks=len(lost), followups=len(followups))
-        return len(keys) + len(lost) + len(followups)
+            swept = await self._enqueue_runs(connection, timeout)
+            tasks = await self._enqueue_tasks(connection, timeout)
+            followups = await _enqueue_followups(connection, timeout)
+        # What waits in the queue for a free worker is found each time, and isn't logged again.
+        if enqueued := swept + tasks + followups:
+            log.info("sweep_done", runs=swept, tasks=tasks, followups=followups)
+        return enqueued
 
-    async def run(self) -> None:
-        await run_periodically(
-            self._stopping, self._interval, self.run_once, failure_event="sweep_failed"
+    async def _enqueue_runs(self, connection: Connection, timeout: float) -> int:
+        grace = 2 * self.interval
+        found = await runs.without_owner(
+            connection, heartbeat_timeout=timeout, grace=grace, limit=BATCH_SIZE
         )
+        found += await runs.with_unnoticed_decision(connection, grace=grace, limit=BATCH_SIZE)
+        found += await runs.with_unread_input(connection, grace=grace, limit=BATCH_SIZE)
+        found += await runs.resumed(connection, grace=grace, limit=BATCH_SIZE)
+        found += await runs.past_rate_limit(connection, grace=grace, limit=BATCH_SIZE)
+        found += await runs.waiting_for_version(
+            connection, self._registry.known_versions(), BATCH_SIZE
+        )
+        enqueued = [await deliveries.enqueue(connection, key) for key in found]
+        to_cancel = await cancel_requests.unattended(
+            connection, heartbeat_timeout=timeout, grace=grace, limit=BATCH_SIZE
+        )
+        enqueued += [await deliveries.enqueue(connection, key, is_cancel=True) for key in to_cancel]
+        return sum(enqueued)
 
-    def stop(self) -> None:
-        self._stopping.set()
+    async def _enqueue_tasks(self, connection: Connection, timeout: float) -> int:
+        lost = await background_tasks.without_owner(
+            connection, heartbeat_timeout=timeout, grace=2 * self.interval, limit=BATCH_SIZE
+        )
+        return sum([await deliveries.enqueue_task(connection, task) for task in lost])
+
+    def log_outage(self, error: str) -> None:
+        log.debug("sweep_failed", error=error)
+
+
+async def _enqueue_followups(connection: Connection, timeout: float) -> int:
+    grace = min(FOLLOWUP_GRACE_SECONDS, timeout)
+    due: list[Followup] = []
+    due += await lost_followups.of_children(connection, grace=grace, limit=BATCH_SIZE)
+    due += await run_ends.overdue(connection, grace=grace, limit=BATCH_SIZE)
+    return sum([await deliveries.enqueue_followup(connection, one, is_found=True) for one in due])

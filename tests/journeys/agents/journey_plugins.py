@@ -1,4 +1,4 @@
-"""A plugin whose every `run_end` hook can be counted, and held: a line in the file that its run's call names."""
+"""A plugin whose `run_end` hook writes a line into the file that the run's call names."""
 
 import asyncio
 import os
@@ -9,17 +9,17 @@ from holdfast.plugins import AgentSpec, HookView, Phase, Plugin, PluginConfig, P
 
 
 async def clean_up(view: HookView) -> Sequence[Request]:
-    """Leave a line; with `hold` return once the file's `.open` is there."""
+    """Write a line; with `hold`, wait for the file with the suffix `.open`."""
     [call] = [call for entry in view.log for call in entry.message.tool_calls]
     assert isinstance(call.arguments, dict)
     file = Path(str(call.arguments["file"]))
-    _leave_a_line(file, f"run_end {view.run_id} {os.getpid()}")
+    _append(file, f"run_end {view.run.id} {os.getpid()}")
     while call.arguments["hold"] and not file.with_name(f"{file.name}.open").exists():
         await asyncio.sleep(0.02)
     return ()
 
 
-def _leave_a_line(file: Path, line: str) -> None:
+def _append(file: Path, line: str) -> None:
     with file.open("a") as lines:
         lines.write(f"{line}\n")
 

@@ -1,6 +1,6 @@
-"""Tools whose every execution can be counted, and held for as long as a test likes.
+"""Tools whose executions a test can count and hold.
 
-Each execution is a line in `file`. With `hold` it goes on once there is a file of that name with `.open` behind it.
+Each execution appends a line to `file`. With `hold` it waits for a file of that name with the suffix `.open`.
 """
 
 import asyncio
@@ -20,39 +20,39 @@ async def add(a: int, b: int) -> int:
 
 @tool
 async def risky(what: str) -> str:
-    """Something that a person must approve."""
+    """A call that a person must approve."""
     return f"did {what}"
 
 
 @tool(effect="read")
 async def ask(question: str, ctx: ToolContext) -> object:
-    """Ask whoever is there."""
+    """Ask a person."""
     return ctx.suspend(question)
 
 
 @tool(effect="read")
 def look(file: str, ctx: ToolContext, hold: bool = False) -> str:
-    """Changes nothing, so it may be done again."""
-    return _leave_a_line("look", file, ctx, hold)
+    """Changes nothing, so it may be repeated."""
+    return _append("look", file, ctx, hold)
 
 
 @tool(effect="idempotent")
 def put(file: str, ctx: ToolContext, hold: bool = False) -> str:
-    """Does the same when it is done again under the same key."""
-    return _leave_a_line("put", file, ctx, hold)
+    """Has one effect per idempotency key."""
+    return _append("put", file, ctx, hold)
 
 
 @tool(effect="unsafe")
 def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
-    """Happens once more each time it is done."""
-    return _leave_a_line("send", file, ctx, hold)
+    """Has an effect per execution."""
+    return _append("send", file, ctx, hold)
 
 
 @tool(effect="unsafe")
 async def receive(key: str, file: str, ctx: ToolContext) -> str:
-    """Waits for an event, and acts once it has come."""
+    """Waits for an event, and then has its effect."""
     payload = await ctx.wait_for("payment_settled", key)
-    return f"{_leave_a_line('receive', file, ctx, hold=False)} with {payload}"
+    return f"{_append('receive', file, ctx, hold=False)} with {payload}"
 
 
 def _was_paid(key: str, arguments: dict[str, Any]) -> Happened | DidNotHappen:
@@ -63,26 +63,26 @@ def _was_paid(key: str, arguments: dict[str, Any]) -> Happened | DidNotHappen:
 
 @tool(effect="unsafe", reconcile=_was_paid)
 def pay(file: str, ctx: ToolContext, hold: bool = False) -> str:
-    """Happens once more each time it is done, and knows whether it has."""
-    return _leave_a_line("pay", file, ctx, hold)
+    """Has an effect per execution; its reconciler knows whether it happened."""
+    return _append("pay", file, ctx, hold)
 
 
 @tool(effect="idempotent")
 def die(file: str, ctx: ToolContext) -> str:
-    """Takes its process along."""
-    _leave_a_line("die", file, ctx, hold=False)
+    """Kills its process."""
+    _append("die", file, ctx, hold=False)
     os._exit(1)
 
 
 @tool(effect="unsafe")
 async def block(file: str, ctx: ToolContext) -> str:
-    """Keeps its whole process from doing anything else."""
-    return _leave_a_line("block", file, ctx, hold=True)
+    """Blocks the event loop of its process."""
+    return _append("block", file, ctx, hold=True)
 
 
 @tool(effect="read")
 async def flood(megabytes: int, ctx: ToolContext) -> str:
-    """Shows more than a connection holds."""
+    """Streams more output than a connection buffers."""
     for _ in range(megabytes * 20):
         ctx.stream_output("x" * 50_000)
         await asyncio.sleep(0)
@@ -91,12 +91,12 @@ async def flood(megabytes: int, ctx: ToolContext) -> str:
 
 @tool(effect="read")
 def doze(seconds: float) -> str:
-    """A thread that nobody can stop."""
+    """Sleeps in a thread that can't be interrupted."""
     time.sleep(seconds)
     return "awake"
 
 
-def _leave_a_line(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
+def _append(name: str, file: str, ctx: ToolContext, hold: bool) -> str:
     with Path(file).open("a") as lines:
         lines.write(f"{name} {ctx.idempotency_key} {os.getpid()}\n")
     while hold and not Path(f"{file}.open").exists() and not ctx.closed.wait(0.02):

@@ -1,4 +1,4 @@
-"""A long trial: `python -m tests.journeys.chaos --seconds 600 --seed 7` prints a table, and fails on violations."""
+"""A long trial, `python -m tests.journeys.chaos --seconds 600 --seed 7`: prints a table, fails on violations."""
 
 import argparse
 import asyncio
@@ -7,21 +7,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.journeys.chaos.plan import LEAST_PAUSE, MOST_PAUSE, plan
+from tests.journeys.chaos.plan import MAX_PAUSE, MIN_PAUSE, plan
 from tests.journeys.chaos.postgres import Postgres
 from tests.journeys.chaos.table import table
-from tests.journeys.chaos.trial import Outcome, Setting, hold
+from tests.journeys.chaos.trial import Outcome, Setting, run_trial
 from tests.support.providers import fake_provider
 
 _SHOWN = 20
 
 
 async def _trial(setting: Setting, folder: Path, longest_pause: float) -> Outcome:
-    pauses = (LEAST_PAUSE, max(LEAST_PAUSE, longest_pause))
+    pauses = (MIN_PAUSE, max(MIN_PAUSE, longest_pause))
     planned = plan(setting.seed, setting.seconds, setting.replicas, pauses=pauses)
     with fake_provider() as provider:
         async with Postgres(folder / "pg").running() as postgres:
-            return await hold(setting, planned, postgres, provider, folder)
+            return await run_trial(setting, planned, postgres, provider, folder)
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--people", type=int, default=6)
     parser.add_argument(
-        "--pause", type=float, default=MOST_PAUSE, help="longest between two faults"
+        "--pause", type=float, default=MAX_PAUSE, help="longest pause between two faults"
     )
     options = parser.parse_args()
     setting = Setting(
@@ -49,9 +49,7 @@ def main() -> None:
     for violation in outcome.violations[:_SHOWN]:
         print(f"\n{violation}"[:2000])
     if outcome.violations:
-        sys.exit(
-            f"\n{len(outcome.violations)} violations; what was asked and heard is in {folder}."
-        )
+        sys.exit(f"\n{len(outcome.violations)} violations; the history is in {folder}.")
 
 
 if __name__ == "__main__":

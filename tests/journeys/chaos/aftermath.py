@@ -1,5 +1,5 @@
-"""When the faults have stopped: trees are cancelled, every question is answered, every pause is ended, and
-everything must come to its end."""
+"""After the faults: half of the trees are cancelled, every ticket is answered, every pause is ended, and
+every run must end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ import asyncpg
 import httpx2
 
 from app.clock import sleep
-from tests.journeys.chaos.checks_of_children import TREE_ENDS_WITHIN
+from tests.journeys.chaos.checks_of_children import TREE_END_TIMEOUT_SECONDS
 from tests.journeys.chaos.checks_of_signals import AFTERMATH
 from tests.journeys.chaos.fleet import Replica
 from tests.journeys.chaos.history import Answer, History, Kind, Operation
 
-SETTLES_WITHIN = 90.0
-"""Seconds, on a machine that has other things to do."""
-_LOOK_AGAIN = 0.2
+SETTLE_TIMEOUT_SECONDS = 90.0
+"""Seconds, with a margin for a busy machine."""
+_POLL_SECONDS = 0.2
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _LEFT = """
 SELECT count(*) FROM runs
 WHERE status <> 'done' OR parent_run_id IS NOT NULL AND request ->> 'keep' = 'false'
 """
-"""Runs that go on, and children that aren't to be kept."""
+"""Runs that are not done, and children that must be deleted."""
 _TREES = """
 SELECT id::text FROM runs r WHERE parent_run_id IS NULL AND status <> 'done'
     AND EXISTS (SELECT FROM runs c WHERE c.parent_run_id = r.id AND c.status <> 'done')
@@ -38,18 +38,18 @@ WHERE r.status <> 'done' AND root.cancel_requested_at IS NOT NULL
 async def settle(
     url: str, replicas: Sequence[Replica], http: httpx2.AsyncClient, history: History
 ) -> None:
-    """Answer tickets until no run is left; the history tells how long that took, or that it didn't end.
+    """Answer tickets until every run is done; the history records how long that took, or that it didn't happen.
 
-    Of trees every second is cancelled before, and comes to its end with nobody's help.
+    Before that, every second tree is cancelled and must end without answers to its tickets.
     """
     began = asyncio.get_running_loop().time()
     connection = await asyncpg.connect(url)
     history.calm_at = await connection.fetchval(_NOW)
     try:
-        with suppress(TimeoutError):  # the checker says which of them are late
-            async with asyncio.timeout(TREE_ENDS_WITHIN):
+        with suppress(TimeoutError):  # the checker reports the late ones
+            async with asyncio.timeout(TREE_END_TIMEOUT_SECONDS):
                 await _cancel_trees(connection, f"{replicas[0].base}", http, history)
-        async with asyncio.timeout(SETTLES_WITHIN):
+        async with asyncio.timeout(SETTLE_TIMEOUT_SECONDS):
             while await connection.fetchval(_LEFT):
                 with suppress(httpx2.TransportError):
                     await _resume_paused(connection, f"{replicas[0].base}", http, history)
@@ -57,7 +57,7 @@ async def settle(
                     with suppress(httpx2.TransportError):
                         await _answer_tickets(f"{replica.base}", http, history)
                         await _send_signals(f"{replica.base}", http, history)
-                await sleep(_LOOK_AGAIN)
+                await sleep(_POLL_SECONDS)
         history.settled_in = asyncio.get_running_loop().time() - began
     except TimeoutError:
         history.settled_in = None
@@ -83,7 +83,7 @@ async def _cancel_trees(
         response = await http.post(base + operation.path, json=operation.body)
         operation.answered(response.status_code, response.json())
     while await connection.fetchval(_LEFT_OF_CANCELLED):
-        await sleep(_LOOK_AGAIN)
+        await sleep(_POLL_SECONDS)
 
 
 async def _resume_paused(
@@ -106,7 +106,7 @@ async def _resume_paused(
 
 
 async def _answer_tickets(base: str, http: httpx2.AsyncClient, history: History) -> None:
-    """In a word that every kind of ticket takes; its answer counts like anybody else's."""
+    """Respond to every open ticket; each kind of ticket accepts `respond`."""
     tickets = (await http.get(f"{base}/v1/tickets?status=open&limit=100")).json()["items"]
     for number, ticket in enumerate(tickets):
         answer = {"ticket_id": ticket["id"], "action": "respond", "result": "it is over"}
@@ -125,7 +125,7 @@ async def _answer_tickets(base: str, http: httpx2.AsyncClient, history: History)
 
 
 async def _send_signals(base: str, http: httpx2.AsyncClient, history: History) -> None:
-    """Say that everything has happened for which calls wait."""
+    """Send a signal for every event that a call waits for."""
     query = "status=open&kind=event&limit=100"
     for ticket in (await http.get(f"{base}/v1/tickets?{query}")).json()["items"]:
         mark = f"{AFTERMATH}{ticket['id']}"
@@ -133,7 +133,7 @@ async def _send_signals(base: str, http: httpx2.AsyncClient, history: History) -
             mark=mark,
             kind=Kind.SIGNAL,
             path="/v1/signals",
-            body={"id": mark, **ticket["event"], "payload": mark},
+            body={"signal_id": mark, **ticket["event"], "payload": mark},
             tries=1,
         )
         history.operations.append(operation)

@@ -1,4 +1,4 @@
-"""All promises, held against a history and what the database has. Pure: it can be played again."""
+"""Checks all guarantees against a history and the database rows. Pure, so it can be repeated."""
 
 from collections.abc import Iterator
 
@@ -16,23 +16,23 @@ from tests.journeys.chaos.violations import Violation
 
 def check(history: History, truth: Truth) -> list[Violation]:
     return [
-        *check_streams(history.hearings, truth),
+        *check_streams(history.reader_records, truth),
         *check_logs(truth),
         *check_requests(history, truth),
         *check_tools(truth),
         *check_signals(history, truth),
         *check_children(history, truth),
         *check_rate_limits(truth),
-        *_check_rest(history, truth),
+        *_check_ends(history, truth),
     ]
 
 
-def _check_rest(history: History, truth: Truth) -> Iterator[Violation]:
-    """Everything has come to its end, and every row is sound."""
+def _check_ends(history: History, truth: Truth) -> Iterator[Violation]:
+    """Every run is done, and every row is valid."""
     for run in truth.runs:
         if run["status"] != "done":
             yield Violation("a run never ends", f"{dict(run)}")
     if history.settled_in is None:
-        yield Violation("not everything comes to rest", "something went on after all patience")
+        yield Violation("not every run finishes", "runs were open after the time-out")
     for rule, rows in truth.broken_rows.items():
         yield Violation(rule, ", ".join(map(str, rows)))

@@ -1,4 +1,4 @@
-"""What is in the log of each thread: in order, one run at a time, its ends as the records have them."""
+"""The log of each thread: in order, one run at a time, ends equal to the runs' records."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ def check_logs(truth: Truth) -> Iterator[Violation]:
 
 
 def _check_one_at_a_time(thread_id: str, events: Sequence[Row]) -> Iterator[Violation]:
-    """From its `run_start` to its `run_finish` nobody else executes on the thread."""
+    """Between its `run_start` and `run_finish`, a run is the only one that executes on its thread."""
     executing = None
     for event in events:
         run_id, kind = event["run_id"], event["event_type"]
-        speaks_as_executing = kind not in COMMAND_EVENTS and "step" in event
-        if executing not in (None, run_id) and (kind == "run_start" or speaks_as_executing):
+        is_execution_event = kind not in COMMAND_EVENTS and "step" in event
+        if executing not in (None, run_id) and (kind == "run_start" or is_execution_event):
             yield Violation(
                 "two runs execute on a thread",
                 f"thread {thread_id}: {event} while run {executing} executes",
@@ -50,27 +50,27 @@ def _check_end(run: Row, events: Sequence[Row]) -> Iterator[Violation]:
     ends = [event for event in finishes if event["termination"]["type"] != "suspended"]
     if [event["termination"] for event in ends] != [run["termination"]]:
         yield Violation(
-            "an end isn't what the record says",
+            "the end event differs from the run's record",
             f"run {run['id']}: {ends} and {run['termination']}",
         )
     starts = sum(event["event_type"] == "run_start" for event in events)
-    at_rest = run["was_to_be_cancelled"]
-    if not starts <= len(finishes) <= starts + at_rest:
+    is_suspended = run["is_cancel_requested"]
+    if not starts <= len(finishes) <= starts + is_suspended:
         yield Violation(
             "activations and their ends don't match",
             f"run {run['id']}: {starts} starts, {len(finishes)} ends",
         )
     if run["termination"]["type"] == "natural_end":
-        said = text_of([dict(event) for event in _last_step(events)])
-        if said != run["final_output"]:
+        streamed = text_of([dict(event) for event in _last_step(events)])
+        if streamed != run["final_output"]:
             yield Violation(
-                "what was said isn't what was written",
-                f"run {run['id']}: {said!r} and {run['final_output']!r}",
+                "the streamed text differs from the final output",
+                f"run {run['id']}: {streamed!r} and {run['final_output']!r}",
             )
 
 
 def _last_step(events: Sequence[Row]) -> Sequence[Row]:
-    """From its first beginning: a step that a rate limit has interrupted is begun again, and keeps its text."""
+    """The events of the last step, from its first start: a step restarted after a rate limit keeps its text."""
     begins = [at for at, event in enumerate(events) if event["event_type"] == "step_start"]
     if not begins:
         return events

@@ -1,4 +1,4 @@
-"""What runs that waited for a rate limit have done: each wait has a moment, and no run resumes before it."""
+"""Waits for a rate limit: each has an end time, and no run resumes before that."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ def rate_limit_waits(truth: Truth) -> Sequence[Row]:
 
 
 def check_rate_limits(truth: Truth) -> Iterator[Violation]:
-    cancelled = {run["id"] for run in truth.runs if run["was_to_be_cancelled"]}
+    cancelled = {run["id"] for run in truth.runs if run["is_cancel_requested"]}
     of_run: defaultdict[str, list[Row]] = defaultdict(list)
     for one in truth.activations:
         of_run[one["run_id"]].append(one)
@@ -26,10 +26,10 @@ def check_rate_limits(truth: Truth) -> Iterator[Violation]:
 
 
 def _check_wait(run_id: str, wait: Row, after: Row, *, is_cancelled: bool) -> Iterator[Violation]:
-    """A cancel is the only thing that ends a wait early."""
+    """Only a cancel may end a wait early."""
     if wait["until"] is None:
         yield Violation("a rate limit without an end", f"run {run_id}: {wait}")
     elif after["ts"] < wait["until"] and not is_cancelled:
         yield Violation("a run resumes before its time", f"run {run_id}: {wait}, then {after}")
     if wait["tickets"]:
-        yield Violation("a rate limit waits for people", f"run {run_id}: {wait}")
+        yield Violation("a rate limit wait has tickets", f"run {run_id}: {wait}")

@@ -1,4 +1,4 @@
-"""What clients were told: what was accepted is there once, what was refused isn't, what was decided counts."""
+"""Answers to clients: accepted requests took effect once, refused ones didn't, and winners were used."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def check_requests(history: History, truth: Truth) -> Iterator[Violation]:
     for operation in history.operations:
         if operation.status is not None and operation.status >= 500 and operation.status != 503:
             yield Violation("a request breaks the server", f"{operation}")
-        if operation.said.get("code") == NOT_OURS:
+        if operation.response.get("code") == NOT_OURS:
             yield Violation("an answer isn't JSON", f"{operation}")
     yield from _check_messages(history, truth)
     yield from _check_runs(history, truth)
@@ -27,7 +27,7 @@ def check_requests(history: History, truth: Truth) -> Iterator[Violation]:
 
 
 def _check_messages(history: History, truth: Truth) -> Iterator[Violation]:
-    """Each message is in the log once, or waits, or was given back by a run that ended without it."""
+    """Each accepted message is in the log once, is pending, or was returned by a run that ended without it."""
     logged = Counter(
         mark
         for message in truth.messages
@@ -47,15 +47,15 @@ def _check_messages(history: History, truth: Truth) -> Iterator[Violation]:
                 yield Violation("a message is in the log twice", f"{operation}")
             if operation.answer is Answer.DONE and not times and not waiting:
                 yield Violation("an accepted message is lost", f"{operation}")
-            if operation.has_not_happened and (times or waiting):
-                yield Violation("a refused message is there", f"{operation}")
+            if operation.was_refused_at_once and (times or waiting):
+                yield Violation("a refused message is stored", f"{operation}")
             for run_id in waiting:
                 if (ends.get(run_id) or {}).get("type") == "natural_end":
-                    yield Violation("a message is overlooked by its run", f"{operation}")
+                    yield Violation("a run ends without reading its message", f"{operation}")
 
 
 def _check_runs(history: History, truth: Truth) -> Iterator[Violation]:
-    """A start makes one run, however often it was repeated, or joins another one."""
+    """A start creates one run, even if repeated, or joins an existing one."""
     started: defaultdict[str, list[str]] = defaultdict(list)
     for run in truth.runs:
         if run["mark"] is not None and run["retry_of"] is None:
@@ -64,37 +64,39 @@ def _check_runs(history: History, truth: Truth) -> Iterator[Violation]:
     for operation in history.of(Kind.START):
         if len(started[operation.mark]) > 1:
             yield Violation("a start makes two runs", f"{operation}: {started[operation.mark]}")
-        if operation.has_not_happened and started[operation.mark]:
+        if operation.was_refused_at_once and started[operation.mark]:
             yield Violation("a refused start makes a run", f"{operation}")
     for operation in history.operations:
-        told = operation.said.get("run_id")
-        if operation.answer is Answer.DONE and told is not None and told not in runs:
+        if operation.kind is Kind.SIGNAL:
+            continue
+        run_id = operation.response.get("run_id" if operation.kind is Kind.INPUT else "id")
+        if operation.answer is Answer.DONE and run_id is not None and run_id not in runs:
             yield Violation("an accepted run is lost", f"{operation}")
 
 
 def _check_decisions(decided: Sequence[Operation], truth: Truth) -> Iterator[Violation]:
-    """Whoever was told of a winner was told of the same one, and that is the one that counts."""
+    """Every answer names the same winning decision, and that decision is the stored one."""
     tickets = {ticket["id"]: ticket for ticket in truth.tickets}
     for operation in decided:
         ticket = tickets.get(operation.body["decisions"][0]["ticket_id"])
         if ticket is None:
             yield Violation("a ticket is gone", f"{operation}")
             continue
-        told = _winner_told(operation)
-        if told is not None and told != ticket["decision_id"]:
+        winner = _winner_in(operation)
+        if winner is not None and winner != ticket["decision_id"]:
             yield Violation(
-                "a decision that was answered doesn't count",
-                f"told {told}, but it is {ticket['decision_id']}: {operation}",
+                "an answered decision is not the winner",
+                f"the answer names {winner}, the row {ticket['decision_id']}: {operation}",
             )
     yield from _check_applied(truth)
 
 
-def _winner_told(operation: Operation) -> str | None:
+def _winner_in(operation: Operation) -> str | None:
     if operation.answer is Answer.DONE:
-        decision_id: str = operation.said["results"][0]["decision_id"]
+        decision_id: str = operation.response["results"][0]["decision_id"]
         return decision_id
-    if operation.said.get("code") in _WINNERS:
-        winner: str = operation.said["winner"]["decision_id"]
+    if operation.response.get("code") in _WINNERS:
+        winner: str = operation.response["winner"]["id"]
         return winner
     return None
 
@@ -111,24 +113,26 @@ def _check_applied(truth: Truth) -> Iterator[Violation]:
 
 
 def _check_cancels(history: History, truth: Truth) -> Iterator[Violation]:
-    """An accepted wish is in the record, unless the run was over; one that is settled is done."""
+    """An accepted cancel request is in the run's row, unless the run was done; a settled one means a done run."""
     runs = {run["id"]: run for run in truth.runs}
     for operation in history.of(Kind.CANCEL):
         if operation.answer is not Answer.DONE:
             continue
-        run = runs.get(operation.said["run_id"])
+        run = runs.get(operation.response["id"])
         if run is None:
             continue
-        if operation.status == 202 and not run["was_to_be_cancelled"]:
-            yield Violation("a wish to cancel is lost", f"{operation}")
-        if operation.status == 200 and operation.said["status"] != "done":
-            yield Violation("a cancel is settled that isn't", f"{operation}")
+        if operation.status == 202 and not run["is_cancel_requested"]:
+            yield Violation("a cancel request is lost", f"{operation}")
+        if operation.status == 200 and operation.response["status"] != "done":
+            yield Violation(
+                "a cancel is answered as settled before the run is done", f"{operation}"
+            )
 
 
 def _check_pauses(history: History, truth: Truth) -> Iterator[Violation]:
-    """An accepted pause is in the log of its run, once; one that is settled is executed by no worker.
+    """An accepted pause is in the run's log once; when it is settled, no worker executes the run.
 
-    That a paused run executes no further is held against its events, like their order.
+    `checks_of_logs` checks that a paused run executes no further step.
     """
     requested = Counter(
         (event["run_id"], event.get("reason"))
@@ -138,13 +142,13 @@ def _check_pauses(history: History, truth: Truth) -> Iterator[Violation]:
     for operation in history.of(Kind.PAUSE):
         if operation.answer is not Answer.DONE:
             continue
-        run_id, pause = operation.said["run_id"], operation.said["pause"]
+        run_id, pause = operation.response["id"], operation.response["pause"]
         if pause is not None and not requested[run_id, pause["reason"]]:
             yield Violation("a pause is lost", f"{operation}")
         if requested[run_id, operation.mark] > 1:
             yield Violation("a pause is requested twice", f"{operation}")
-        if operation.status == 200 and operation.said["status"] == "running":
-            yield Violation("a pause is settled that isn't", f"{operation}")
+        if operation.status == 200 and operation.response["status"] == "running":
+            yield Violation("a pause is answered as settled while the run executes", f"{operation}")
     for operation in history.of(Kind.RESUME):
-        if operation.answer is Answer.DONE and operation.said["pause"] is not None:
+        if operation.answer is Answer.DONE and operation.response["pause"] is not None:
             yield Violation("a resume leaves a pause", f"{operation}")

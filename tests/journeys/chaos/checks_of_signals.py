@@ -1,4 +1,4 @@
-"""Signals: what was accepted is there and is used once, and a call that waits acts once per event."""
+"""Signals: an accepted signal is stored and used once, and a waiting call acts once per event."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,9 +8,9 @@ from tests.journeys.chaos.truth import Row, Truth
 from tests.journeys.chaos.violations import Violation
 
 AFTERMATH = "aftermath.signal."
-"""What the ids of signals begin with that were sent when everything else was over."""
-_LOCKS_LAST_AT_MOST = 10.0
-"""Seconds for which a signal may have waited for its key, after the time of its row."""
+"""Prefix of the ids of signals that were sent after the faults."""
+_MAX_LOCK_SECONDS = 10.0
+"""Seconds that a signal may have waited for the lock of its key, after the time of its row."""
 
 
 def check_signals(history: History, truth: Truth) -> Iterator[Violation]:
@@ -20,8 +20,8 @@ def check_signals(history: History, truth: Truth) -> Iterator[Violation]:
             yield Violation("a signal is never delivered", f"{row}")
     by_id: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in history.of(Kind.SIGNAL):
-        by_id[operation.body["id"]].append(operation)
-        if operation.answer is Answer.DONE and operation.body["id"] not in rows:
+        by_id[operation.body["signal_id"]].append(operation)
+        if operation.answer is Answer.DONE and operation.body["signal_id"] not in rows:
             yield Violation("an accepted signal is lost", f"{operation}")
     for asked in by_id.values():
         yield from _check_answers(asked, truth)
@@ -30,40 +30,40 @@ def check_signals(history: History, truth: Truth) -> Iterator[Violation]:
 
 
 def _check_answers(asked: Sequence[Operation], truth: Truth) -> Iterator[Violation]:
-    """The same request gets the same answer, and what that says is so."""
+    """The same request gets the same answer, and the answer agrees with the tickets."""
     decided = {ticket["id"]: ticket["decision_id"] for ticket in truth.tickets}
-    done = [one.said for one in asked if one.answer is Answer.DONE]
-    told = [said for said in done if said["status"] != "delivering"]
-    if any(said != told[0] for said in told):
-        yield Violation("a signal has two answers", f"{told}")
-    for said in told:
-        for ticket in said["tickets"]:
-            is_winner = decided.get(ticket["id"]) == f"signal:{said['id']}"
+    done = [one.response for one in asked if one.answer is Answer.DONE]
+    delivered = [response for response in done if response["status"] != "delivering"]
+    if any(response != delivered[0] for response in delivered):
+        yield Violation("a signal has two answers", f"{delivered}")
+    for response in delivered:
+        for ticket in response["tickets"]:
+            is_winner = decided.get(ticket["id"]) == f"signal:{response['id']}"
             if (ticket["outcome"] == "answered") is not is_winner:
-                yield Violation("a signal that was answered doesn't count", f"{said}")
+                yield Violation("an answered signal did not decide its ticket", f"{response}")
 
 
 def _check_kept(truth: Truth) -> Iterator[Violation]:
-    """One that came before the call that waits is taken by one call, and by that."""
+    """A signal stored before its call is used by exactly one call, the one that waits for it."""
     used = Counter(ticket["decision_id"] for ticket in truth.tickets if ticket["kind"] == "event")
     for row in truth.signals:
         name = f"signal:{row['id']}"
-        if row["answer"] == "kept" and used[name] > 1:
-            yield Violation("a kept signal is used twice", f"{row}")
+        if row["response_status"] == "kept" and used[name] > 1:
+            yield Violation("a stored signal is used twice", f"{row}")
         if row["status"] == "answered" and not used[name]:
-            yield Violation("a signal is used up by no call", f"{row}")
-    kept = [row for row in truth.signals if row["status"] == "kept"]
+            yield Violation("an answered signal was used by no call", f"{row}")
+    stored = [row for row in truth.signals if row["status"] == "kept"]
     for ticket in truth.tickets:
         if not (ticket["decision_id"] or "").startswith(f"signal:{AFTERMATH}"):
             continue
-        for row in kept:
-            is_before = row["created_at"] + _LOCKS_LAST_AT_MOST < ticket["decided_at"]
+        for row in stored:
+            is_before = row["created_at"] + _MAX_LOCK_SECONDS < ticket["decided_at"]
             if row["key"] == ticket["event_key"] and is_before:
-                yield Violation("a kept signal is overlooked", f"{row}, {ticket}")
+                yield Violation("a stored signal is not used", f"{row}, {ticket}")
 
 
 def _check_effects(truth: Truth) -> Iterator[Violation]:
-    """A call acts once for its event, with that event's payload."""
+    """A call acts once per event, with the payload of the event."""
     of_call: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for ticket in truth.tickets:
         of_call[ticket["run_id"], ticket["call_id"]].append(ticket)
@@ -79,10 +79,12 @@ def _check_effects(truth: Truth) -> Iterator[Violation]:
         payloads = {event["payload"] for event in events}
         if len(acted[call]) > len(events) + again or (acted[call] and not events):
             yield Violation(
-                "a call acts more often than its events came", f"{acted[call]}, {asked}"
+                "a call acts more often than it received events", f"{acted[call]}, {asked}"
             )
         if any(effect["what"] not in payloads for effect in acted[call]):
-            yield Violation("a call acts with what didn't come", f"{acted[call]}, {asked}")
+            yield Violation(
+                "a call acts with a payload that it didn't receive", f"{acted[call]}, {asked}"
+            )
         ended_well = (ends.get(call[0]) or {}).get("type") == "natural_end"
         if ended_well and len(asked) == len(events) and events and not acted[call]:
-            yield Violation("a call doesn't act though its event came", f"{asked}")
+            yield Violation("a call doesn't act although it received its event", f"{asked}")

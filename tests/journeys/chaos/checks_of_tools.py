@@ -1,4 +1,4 @@
-"""What tools have done: once, unless it may be done again, and never what nobody has allowed."""
+"""Effects of tools: once, unless repeatable, and never without a required approval."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from tests.journeys.chaos.truth import Row, Truth
 from tests.journeys.chaos.violations import Violation
 
 _ONCE = frozenset({"send", "pay", "ask"})
-_ASKS_FIRST = frozenset({"pay", "ask"})
-_LETS_PASS = frozenset({"approve", "edit"})
+_NEEDS_APPROVAL = frozenset({"pay", "ask"})
+_APPROVING = frozenset({"approve", "edit"})
 
 
 def check_tools(truth: Truth) -> Iterator[Violation]:
@@ -27,18 +27,18 @@ def check_tools(truth: Truth) -> Iterator[Violation]:
             yield Violation(
                 "a side effect happens more often than was allowed", f"{effects}, {asked}"
             )
-        if tool in _ASKS_FIRST:
+        if tool in _NEEDS_APPROVAL:
             yield from _check_edited(effects, asked)
 
 
 def _allowed(tool: str, asked: list[Row]) -> int:
-    """Once by itself if nobody has to be asked, and once for each time that somebody said so."""
-    passes = sum(ticket["action"] in _LETS_PASS for ticket in asked)
-    return passes if tool in _ASKS_FIRST else passes + 1
+    """One execution without approval if none is needed, and one for each approval."""
+    passes = sum(ticket["action"] in _APPROVING for ticket in asked)
+    return passes if tool in _NEEDS_APPROVAL else passes + 1
 
 
 def _check_edited(effects: list[Row], asked: list[Row]) -> Iterator[Violation]:
-    """What was edited is what runs."""
+    """A call runs with its edited arguments."""
     edited = {ticket["payload"]["what"] for ticket in asked if ticket["action"] == "edit"}
     if edited and not all(effect["what"] in edited for effect in effects):
-        yield Violation("an edited call runs as it was", f"{effects}, {asked}")
+        yield Violation("an edited call runs with its old arguments", f"{effects}, {asked}")

@@ -1,4 +1,4 @@
-"""What people do all day: start, listen, answer tickets, say more, pause, cancel and try again, by whatever way."""
+"""Simulated users: they start runs, follow them, answer tickets, send messages, pause, cancel and retry."""
 
 import asyncio
 import random
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from app.clock import sleep
-from tests.journeys.chaos.asking import Client
 from tests.journeys.chaos.history import Answer, Json, Kind, Operation
 from tests.journeys.chaos.prompts import event_keys, prompt, tree_prompt
+from tests.journeys.chaos.requests import Client
 
 _ON_ACTIVE = ("enqueue", "enqueue", "enqueue", "steer", "steer", "interrupt", "reject")
 _MODES = ("queue", "steer", "steer", "interrupt_then_queue")
-_TAKES_BACK = 0.2
-_EARLY = 0.3
-"""How often an event comes before the run that waits for it."""
+_CANCELS_CALL = 0.2
+_EARLY_SIGNAL = 0.3
+"""How often a signal is sent before the run that waits for it."""
 _ANSWERS: dict[str, Json] = {
     "approve": {},
     "edit": {},
-    "respond": {"result": "as somebody said"},
+    "respond": {"result": "as a person decided"},
     "reject": {"reason": "Not today."},
     "cancel": {"reason": "Never mind."},
 }
@@ -27,7 +27,7 @@ _ANSWERS: dict[str, Json] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How often people do what, what they ask whom, and how long at most they pause between."""
+    """The weights of a user's actions, its agents and prompts, and the longest pause between actions."""
 
     acts: Mapping[str, int] = field(
         default_factory=lambda: {
@@ -36,7 +36,7 @@ class Habits:
             "decide": 6,
             "signal": 4,
             "decide_below": 2,
-            "say_more": 3,
+            "send_input": 3,
             "cancel": 1,
             "cancel_below": 1,
             "retry": 1,
@@ -46,14 +46,14 @@ class Habits:
     )
     agents: Sequence[str] = ("worker", "worker", "worker", "many_hands", "patient", "lecturer")
     heads: Sequence[str] = ("boss", "patron")
-    """Agents that give work to others."""
+    """Agents that delegate."""
     prompt: Callable[[random.Random, str], str] = prompt
     longest_pause: float = 0.4
 
 
 @dataclass(slots=True)
 class Person:
-    """One client program: one thing at a time, and as many streams as it has runs."""
+    """One client program: one request at a time, and a stream for each of its runs."""
 
     name: str
     client: Client
@@ -62,40 +62,40 @@ class Person:
     runs: list[str] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
     trees: list[str] = field(default_factory=list)
-    """The runs of those agents that give work to others."""
+    """The runs of agents that delegate."""
     _paused: list[str] = field(default_factory=list)
-    """The runs that were paused, and not resumed since."""
+    """Runs that were paused and not resumed since."""
     events: list[str] = field(default_factory=list)
-    """The keys that calls of this person's runs wait for, or will."""
-    _heard: set[str] = field(default_factory=set)
+    """The event keys that calls of this user's runs wait for, or will wait for."""
+    _followed_threads: set[str] = field(default_factory=set)
     _followed: set[str] = field(default_factory=set)
     _count: int = 0
 
-    async def live(self, over: asyncio.Event) -> None:
+    async def act_until(self, over: asyncio.Event) -> None:
         acts = self.habits.acts
         while not over.is_set():
             [act] = self.chance.choices(list(acts), list(acts.values()))
             await getattr(self, act)()
             await sleep(self.chance.uniform(0.0, self.habits.longest_pause))
 
-    # --- acts ---------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------
 
     async def start(self) -> None:
         mark = self._mark()
         text = self._prompt(mark)
-        if self.events and self.chance.random() < _EARLY:
+        if self.events and self.chance.random() < _EARLY_SIGNAL:
             await self.signal()
         await self._start(mark, self.chance.choice(self.habits.agents), text)
 
     async def start_tree(self) -> None:
-        """Have one agent give work to others, who give it to others."""
+        """Start an agent that delegates over several levels."""
         mark, head = self._mark(), self.chance.choice(self.habits.heads)
         run_id = await self._start(mark, head, tree_prompt(self.chance, head, mark))
         if run_id is not None:
             self.trees.append(run_id)
 
     async def _start(self, mark: str, agent_id: str, text: str) -> str | None:
-        """Under a key, with an id of the client's own, or without either, which nobody may repeat."""
+        """With an idempotency key, with a run id, or with neither: then the client may not repeat it."""
         thread_id = self._thread()
         on_active = self.chance.choice(_ON_ACTIVE)
         body: Json = {
@@ -111,50 +111,51 @@ class Person:
         key = mark if identified == "key" else None
         operation = Operation(mark=mark, kind=Kind.START, path="/v1/runs", body=body, key=key)
         streams = self.chance.random() < 0.3
-        await (self.client.start_and_listen if streams else self.client.ask)(operation)
+        await (self.client.start_and_follow if streams else self.client.ask)(operation)
         if operation.answer is not Answer.DONE:
             return None
-        run_id: str = operation.said["run_id"]
-        self._know(run_id, is_heard=streams)
-        if thread_id not in self._heard and self.chance.random() < 0.3:
-            self._heard.add(thread_id)
-            self.client.listen_to_thread(thread_id)
+        run_id: str = operation.response["id"]
+        self._remember(run_id, is_followed=streams)
+        if thread_id not in self._followed_threads and self.chance.random() < 0.3:
+            self._followed_threads.add(thread_id)
+            self.client.follow_thread(thread_id)
         return run_id
 
     async def decide(self) -> None:
-        """Answer a ticket; now and then twice, or with somebody who answers otherwise at the same time."""
-        found = await self.client.look("/v1/tickets?status=open&limit=20")
+        """Answer a ticket; sometimes twice, or with a contradicting decision at the same time."""
+        found = await self.client.get("/v1/tickets?status=open&limit=20")
         if found is None or not found["items"]:
             return
         await self._answer(self.chance.choice(found["items"]))
 
     async def decide_below(self) -> None:
-        """Answer what a tree's first run tells of those below it, or take back a call of its own; listen
-        to whoever is answered."""
+        """Answer a ticket that the root of a tree shows for a child, and follow that child; or cancel a delegating
+        call of the root."""
         if not self.trees:
             return
-        found = await self.client.look(f"/v1/runs/{self.chance.choice(self.trees[-5:])}")
+        found = await self.client.get(f"/v1/runs/{self.chance.choice(self.trees[-5:])}")
         waiting = (found or {}).get("waiting") or {}
-        asked = waiting.get("tickets_of_children", [])
+        shown = waiting.get("tickets", [])
+        own = [ticket for ticket in shown if ticket["run_id"] == (found or {})["id"]]
+        asked = [ticket for ticket in shown if ticket["run_id"] != (found or {})["id"]]
         if asked:
             ticket = self.chance.choice(asked)
             await self._answer(ticket)
             if ticket["run_id"] not in self._followed:
                 self._followed.add(ticket["run_id"])
-                self.client.listen_to_run(ticket["run_id"])
-        elif found and waiting.get("tickets") and self.chance.random() < _TAKES_BACK:
-            ticket = self.chance.choice(waiting["tickets"])
-            await self._answer({"run_id": found["run_id"], **ticket})
+                self.client.follow_run(ticket["run_id"])
+        elif found and own and self.chance.random() < _CANCELS_CALL:
+            await self._answer(self.chance.choice(own))
 
     async def _answer(self, ticket: Json) -> None:
         first = self._decision(ticket)
-        match self.chance.choice(("once", "once", "again", "twice", "against")):
+        match self.chance.choice(("once", "once", "again", "twice", "contradict")):
             case "again":
                 await self.client.ask(first)
                 await self.client.ask(_again(first))
             case "twice":
                 await asyncio.gather(self.client.ask(first), self.client.ask(_again(first)))
-            case "against":
+            case "contradict":
                 await asyncio.gather(
                     self.client.ask(first), self.client.ask(self._decision(ticket))
                 )
@@ -162,12 +163,11 @@ class Person:
                 await self.client.ask(first)
 
     async def signal(self) -> None:
-        """Say that something has happened for which a call waits, or will; now and then twice, or again
-        under another id."""
+        """Send a signal that a call waits for, or will wait for; sometimes twice, or again under another id."""
         if not self.events:
             return
         mark, key = self._mark(), self.chance.choice(self.events[-6:])
-        body = {"id": mark, "name": "happened", "key": key, "payload": mark}
+        body = {"signal_id": mark, "name": "happened", "key": key, "payload": mark}
         first = Operation(mark=mark, kind=Kind.SIGNAL, path="/v1/signals", body=body)
         match self.chance.choice(("once", "once", "again", "twice")):
             case "again":
@@ -178,8 +178,8 @@ class Person:
             case _:
                 await self.client.ask(first)
 
-    async def say_more(self) -> None:
-        """To a run or its thread: steer it, queue behind it, or have it make way."""
+    async def send_input(self) -> None:
+        """Send a message to a run or its thread: steer it, queue behind it, or interrupt it."""
         if not self.runs:
             return
         mark, run_id = self._mark(), self.runs[-1]
@@ -193,7 +193,7 @@ class Person:
         operation = Operation(mark=mark, kind=Kind.INPUT, path=path, body=body, key=mark)
         await self.client.ask(operation)
         if operation.answer is Answer.DONE:
-            self._know(operation.said["run_id"])
+            self._remember(operation.response["run_id"])
 
     async def cancel(self) -> None:
         if not self.runs:
@@ -211,17 +211,17 @@ class Person:
         if not self.trees:
             return
         mark, root = self._mark(), self.chance.choice(self.trees[-5:])
-        found = await self.client.look(f"/v1/runs?root_run_id={root}&limit=50")
+        found = await self.client.get(f"/v1/runs?root_run_id={root}&limit=50")
         items = (found or {}).get("items", ())
-        kept = [run["run_id"] for run in items if run["agent_id"] != "clerk"]
-        run_id = self.chance.choice([root, *kept])
+        kept_runs = [run["id"] for run in items if run["agent_id"] != "clerk"]
+        run_id = self.chance.choice([root, *kept_runs])
         path = f"/v1/runs/{run_id}/cancel"
         await self.client.ask(
             Operation(mark=mark, kind=Kind.CANCEL, path=path, body={"reason": mark}, key=mark)
         )
 
     async def retry(self) -> None:
-        """Whatever the run's state is: most of them say no."""
+        """Retry a run in any state; most states refuse it."""
         if not self.runs:
             return
         mark = self._mark()
@@ -229,7 +229,7 @@ class Person:
         operation = Operation(mark=mark, kind=Kind.RETRY, path=path, body={}, key=mark)
         await self.client.ask(operation)
         if operation.answer is Answer.DONE:
-            self._know(operation.said["run_id"])
+            self._remember(operation.response["id"])
 
     async def pause(self) -> None:
         """Pause a run in any state."""
@@ -257,13 +257,13 @@ class Person:
             path += "?wait=1"
         return Operation(mark=mark, kind=Kind.PAUSE, path=path, body={"reason": mark}, key=mark)
 
-    def _know(self, run_id: str, *, is_heard: bool = False) -> None:
+    def _remember(self, run_id: str, *, is_followed: bool = False) -> None:
         if run_id not in self.runs:
             self.runs.append(run_id)
-            if not is_heard:
-                self.client.listen_to_run(run_id)
+            if not is_followed:
+                self.client.follow_run(run_id)
 
-    # --- what is asked ------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def _decision(self, ticket: Json) -> Operation:
         mark = self._mark()
@@ -299,7 +299,7 @@ def _message(mark: str, text: str) -> Json:
 
 
 def _again(operation: Operation) -> Operation:
-    """The same request as one of its own."""
+    """A copy of the request, with its own record."""
     return Operation(
         mark=operation.mark, kind=operation.kind, path=operation.path, body=operation.body
     )

@@ -1,4 +1,4 @@
-"""What trials stand on: a provider of their own, whose moods disturb nobody else, and a folder."""
+"""Fixtures of the trials: their own provider, whose failure modes affect no other test, and a folder."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ def provider() -> Iterator[FakeProvider]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """With a path that is short enough for a socket, and open to the user that Postgres runs as."""
+    """A folder with a path short enough for a socket, accessible to the user that runs Postgres."""
     made = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     made.chmod(0o755)
     yield made

@@ -1,4 +1,4 @@
-"""The replicas: each has a place, and in it one process after the other."""
+"""The replicas: each runs one process after the other behind its own proxy, the first one two at a time."""
 
 import asyncio
 import os
@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from app.clock import sleep
-from tests.journeys.chaos.roads import Road
+from tests.journeys.chaos.proxies import FaultyProxy
 from tests.support.commands import HOLDFAST
 from tests.support.servers import Server, serving
 
@@ -27,13 +29,19 @@ _SETTINGS = {
 
 
 class Replica:
-    """One place. Its process may be gone; its road stays."""
+    """One replica. Its process may be down; its proxy stays."""
 
     def __init__(
-        self, name: str, database_url: str, agents: Path, program: Sequence[str | Path]
+        self,
+        name: str,
+        database_url: str,
+        agents: Path,
+        program: Sequence[str | Path],
+        processes: int,
     ) -> None:
         self.name = name
-        self.road = Road(lambda: self.port)
+        self._processes = processes
+        self.proxy = FaultyProxy(lambda: self.port)
         self._database_url = database_url
         self._agents = agents
         self._program = program
@@ -52,15 +60,19 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        """The process that a fault hits. With several behind one socket it is the oldest of them."""
+        if self._process is None or self._processes == 1:
+            return None if self._process is None else self._process.pid
+        serving = psutil.Process(self._process.pid).children()
+        return min(serving, key=psutil.Process.create_time).pid if serving else None
 
     @property
     def is_up(self) -> bool:
-        """It runs, and nobody is about to change that."""
+        """It runs, and no fault is being applied to it."""
         return self._process is not None and not self._changing.locked()
 
     async def start(self) -> None:
-        """Until one runs: a database that is away is no reason to give up."""
+        """Start a process; retry until one runs, because the database may be down."""
         while self._process is None:
             stack = AsyncExitStack()
             try:
@@ -69,6 +81,7 @@ class Replica:
                         self._database_url,
                         self._program,
                         agents=self._agents,
+                        processes=self._processes,
                         **_SETTINGS,
                     )
                 )
@@ -79,45 +92,52 @@ class Replica:
             else:
                 self._stack = stack
 
-    async def lost(self, down_for: float) -> None:
-        """`kill -9`, and another one in its place after a while."""
+    async def kill_and_restart(self, down_for: float) -> None:
+        """`kill -9`, then start another process after `down_for` seconds.
+
+        One of several processes is replaced by their supervisor.
+        """
         async with self._changing:
+            if self._processes > 1:
+                if (pid := self.pid) is not None:
+                    os.kill(pid, signal.SIGKILL)
+                return
             if self._process is not None:
                 self._process.kill()
-                await self._bury()
+                await self._discard_process()
             await sleep(down_for)
             await self.start()
 
-    async def deployed(self, down_for: float) -> float:
-        """SIGTERM, and another one in its place; how long the old one took to leave."""
+    async def redeploy(self, down_for: float) -> float:
+        """SIGTERM, then start another process; returns how long the old one took to exit."""
         async with self._changing:
             began = asyncio.get_running_loop().time()
             if self._process is not None:
                 self._process.terminate()
                 await self._process.gone()
-                await self._bury()
+                await self._discard_process()
             took = asyncio.get_running_loop().time() - began
             await sleep(down_for)
             await self.start()
         return took
 
-    async def frozen(self, seconds: float) -> None:
-        """Stopped for so long that it counts as dead, and then goes on as if nothing had been."""
+    async def freeze(self, seconds: float) -> None:
+        """Stop the process until its heartbeat times out, then continue it."""
         async with self._changing:
-            if self._process is None:
+            if (pid := self.pid) is None:
                 return
-            os.kill(self._process.pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)
             try:
                 await sleep(seconds)
             finally:
-                os.kill(self._process.pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
 
     async def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            await self._bury()
+            await self._discard_process()
 
-    async def _bury(self) -> None:
+    async def _discard_process(self) -> None:
         process, self._process = self._process, None
         await self._stack.aclose()
         if process is not None:
@@ -128,12 +148,14 @@ class Replica:
 async def fleet(
     database_url: str, agents: Path, count: int, program: Sequence[str | Path] = (HOLDFAST,)
 ) -> AsyncIterator[list[Replica]]:
-    """So many replicas that serve and execute, each behind a road."""
-    replicas = [Replica(f"r{n}", database_url, agents, program) for n in range(count)]
+    """`count` replicas that serve and execute, each behind a proxy."""
+    replicas = [
+        Replica(f"r{n}", database_url, agents, program, 2 if n == 0 else 1) for n in range(count)
+    ]
     async with AsyncExitStack() as stack:
         for replica in replicas:
             stack.push_async_callback(replica.close)
-            await stack.enter_async_context(replica.road.opened())
+            await stack.enter_async_context(replica.proxy.opened())
         async with asyncio.TaskGroup() as starting:
             for replica in replicas:
                 starting.create_task(replica.start())

@@ -1,4 +1,4 @@
-"""What was asked and what was heard: all that the checker knows of the clients' side, as lines of a file."""
+"""The requests and received frames: everything the checker knows of the clients, written as JSON lines."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ NOT_OURS = "not ours"
 
 
 class Kind(StrEnum):
-    """What a client wanted."""
+    """The kind of a request."""
 
     START = "start"
     INPUT = "input"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Answer(StrEnum):
-    """What a client knows of it: it has happened, it has not, or nobody has said so."""
+    """What a client knows of its request: accepted, refused, or not answered."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -38,7 +38,7 @@ class Answer(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """One request. Its `mark` is in the text of each message that it brings."""
+    """One request. Its `mark` is in the text of each of its messages."""
 
     mark: str
     kind: Kind
@@ -50,24 +50,24 @@ class Operation:
     ended: float | None = None
     answer: Answer = Answer.UNKNOWN
     status: int | None = None
-    said: Json = field(default_factory=dict)
+    response: Json = field(default_factory=dict)
 
-    def answered(self, status: int, said: Json) -> None:
-        self.status, self.said = status, said
+    def answered(self, status: int, response: Json) -> None:
+        self.status, self.response = status, response
         if status < 300:
             self.answer = Answer.DONE
-        elif status < 500 and said.get("code") != IN_FLIGHT:
+        elif status < 500 and response.get("code") != IN_FLIGHT:
             self.answer = Answer.REFUSED
 
     @property
-    def has_not_happened(self) -> bool:
-        """Refused at the first try: of an earlier one nobody knows what became of it."""
+    def was_refused_at_once(self) -> bool:
+        """Refused at the first try; an earlier try without an answer may have taken effect."""
         return self.answer is Answer.REFUSED and self.tries == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One event as it arrived. `in_log` is what the database said of it in that moment, if it was asked."""
+    """One event as it arrived. `in_log` says whether the database had it at that moment, None if not asked."""
 
     at: float
     event: Json
@@ -80,20 +80,20 @@ class Frame:
 
 
 @dataclass(slots=True, kw_only=True)
-class Hearing:
-    """One reader of a run or a thread, over all its connections; `ended` when there was no more to hear."""
+class ReaderRecord:
+    """The frames of one reader, over all its connections; `ended` after the end of the log."""
 
     path: str
     frames: list[Frame] = field(default_factory=list)
     connections: int = 0
     ended: bool = False
     refusals: list[Json] = field(default_factory=list)
-    """Answers that a reader who does everything right must not get."""
+    """Answers that a correct reader must not get."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """Something that was broken, from when to when."""
+    """One injected fault, with its start and end."""
 
     kind: str
     target: str
@@ -101,12 +101,12 @@ class Fault:
     ended: float | None = None
     pid: int | None = None
     took: float | None = None
-    """How long a process that was asked to leave took for it."""
+    """How long a process took to exit after SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """A run that lost its worker, and how long it took until another one had it."""
+    """A run that lost its worker, and the seconds until another worker had it."""
 
     run_id: str
     seconds: float
@@ -115,13 +115,13 @@ class Takeover:
 @dataclass(slots=True)
 class History:
     operations: list[Operation] = field(default_factory=list)
-    hearings: list[Hearing] = field(default_factory=list)
+    reader_records: list[ReaderRecord] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     calm_at: float = 0.0
-    """When the last fault was over, by the clock of the rows."""
+    """When the last fault ended, by the database clock."""
     settled_in: float | None = None
-    """Seconds from the last fault to the end of everything; None when it didn't come."""
+    """Seconds from the last fault until every run was done; None if that didn't happen."""
 
     def of(self, kind: Kind) -> Iterator[Operation]:
         return (operation for operation in self.operations if operation.kind is kind)
@@ -130,8 +130,8 @@ class History:
         with file.open("w") as lines:
             for operation in self.operations:
                 lines.write(_line("operation", asdict(operation)))
-            for hearing in self.hearings:
-                lines.write(_line("hearing", asdict(hearing)))
+            for reader_record in self.reader_records:
+                lines.write(_line("reader", asdict(reader_record)))
             for fault in self.faults:
                 lines.write(_line("fault", asdict(fault)))
             for takeover in self.takeovers:

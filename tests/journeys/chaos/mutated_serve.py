@@ -1,7 +1,7 @@
-"""Serves with a bug on purpose: `python -m tests.journeys.chaos.mutated_serve fence serve`.
+"""Serves with a planted bug: `python -m tests.journeys.chaos.mutated_serve fence serve`.
 
-Each bug is one that would break a promise, put where somebody could have made it. What is made slow is a
-commit, as it is on a disk that has to write.
+Each bug breaks a guarantee at a place where a developer could have introduced it. Commits are slowed down,
+as on a slow disk.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from app import cli
+from app.api.runs import routes
 from app.clock import sleep
 from app.commands.tickets import decide
 from app.commands.tickets.decision_types import DecisionRequest
@@ -22,7 +23,6 @@ from app.domain.principals import Principal
 from app.events import transaction as outgoing
 from app.events.transaction import EventTransactions, Transaction
 from app.storage.events import batched_append
-from app.workers import direct_start
 
 SLOW_COMMIT = 0.3
 
@@ -30,14 +30,14 @@ _FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORD
 
 
 def without_a_fence() -> None:
-    """Whoever has lost a run still writes its events."""
+    """A worker that lost a run still writes its events."""
     unfenced = batched_append._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
     assert unfenced != batched_append._FLUSH
     batched_append._FLUSH = unfenced
 
 
 def publishing_before_the_commit() -> None:
-    """What a command says is told when it is written, and committed afterwards."""
+    """Events of a command are published before their transaction commits."""
 
     @asynccontextmanager
     async def transaction(
@@ -55,11 +55,11 @@ def publishing_before_the_commit() -> None:
 
 
 class _Undo(Exception):
-    """Rolls a transaction back that was only to be looked at."""
+    """Rolls a trial transaction back."""
 
 
 def acknowledging_before_the_commit() -> None:
-    """A decision is answered as soon as it is found to be good, and committed afterwards."""
+    """A decision is answered after its validation, and committed afterwards."""
     real = decide.decide
     later: set[asyncio.Task[Any]] = set()
 
@@ -78,6 +78,7 @@ def acknowledging_before_the_commit() -> None:
         requests: Sequence[DecisionRequest],
         *,
         deliver: bool = True,
+        claim: object = None,
         once: object = None,
     ) -> decide.Decided:
         dry = Undone(ctx.database, ctx.publisher, ctx.clock)
@@ -90,9 +91,9 @@ def acknowledging_before_the_commit() -> None:
         task = asyncio.get_running_loop().create_task(commit())
         later.add(task)
         task.add_done_callback(later.discard)
-        return replace(answer, to_resume=None)
+        return replace(answer, to_claim=None)
 
-    direct_start.decide = early  # type: ignore[attr-defined]  # the bug
+    routes.decide = early  # type: ignore[attr-defined]  # the bug
 
 
 MUTANTS: Mapping[str, Callable[[], None]] = {
@@ -103,7 +104,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
 
 
 def program(mutant: str) -> Sequence[str]:
-    """What to call in place of `holdfast`."""
+    """The command that replaces `holdfast`."""
     return (sys.executable, "-m", "tests.journeys.chaos.mutated_serve", mutant)
 
 

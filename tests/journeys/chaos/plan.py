@@ -1,16 +1,16 @@
-"""Which faults there will be and when: nothing but a seed decides, so that a plan can be played again."""
+"""The faults and their times. Only the seed decides them, so a plan can be repeated."""
 
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-LEAST_PAUSE = 0.3
-MOST_PAUSE = 1.8
+MIN_PAUSE = 0.3
+MAX_PAUSE = 1.8
 
 
 class Break(StrEnum):
-    """One way of breaking something. A replica, the database, the roads to the replicas, the model."""
+    """One kind of fault: of a replica, the database, a proxy to a replica, or the model."""
 
     KILL = "kill -9"
     KILL_BEHIND_ANSWER = "kill -9 right behind a decision"
@@ -50,12 +50,12 @@ _LASTS = {
     Break.MODEL_LIMITS: (1.0, 2.0),
     Break.MODEL_GARBAGE: (0.2, 1.0),
 }
-"""Between how many seconds each lasts; a replica stays stopped so much longer than it counts as alive."""
+"""Shortest and longest duration in seconds; a freeze lasts for the heartbeat time-out plus this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`replica` is the one that it meets, when it is replicas that can be broken so."""
+    """A planned fault; `replica` is its target if it is a fault of a replica."""
 
     at: float
     what: Break
@@ -68,9 +68,9 @@ def plan(
     seconds: float,
     replicas: int,
     kinds: Collection[Break] = EVERYTHING,
-    pauses: tuple[float, float] = (LEAST_PAUSE, MOST_PAUSE),
+    pauses: tuple[float, float] = (MIN_PAUSE, MAX_PAUSE),
 ) -> list[Planned]:
-    """Each kind before any comes again, in an order of the seed's choice."""
+    """The planned faults: every kind occurs once, in random order, before any kind repeats."""
     chance = random.Random(seed)
     planned: list[Planned] = []
     batch: list[Break] = []

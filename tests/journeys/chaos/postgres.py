@@ -1,4 +1,4 @@
-"""A Postgres of the trial's own, which may be restarted in both ways and have its connections ended."""
+"""The Postgres of one trial, which the nemesis restarts and whose connections it ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from app.embedded_postgres import programs
 from app.storage import migrations
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 
-_PATIENCE = 60
+_TIMEOUT_SECONDS = 60
 _SETTINGS = "fsync=off full_page_writes=off listen_addresses= max_connections=200".split()
 _EFFECTS = """
 CREATE SCHEMA chaos;
@@ -28,7 +28,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 
 
 async def add_effects(url: str) -> None:
-    """The table in which the tools leave what they have done."""
+    """Create the table in which tools record their effects."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(_EFFECTS)
@@ -37,11 +37,11 @@ async def add_effects(url: str) -> None:
 
 
 async def end_connections(url: str) -> None:
-    """Everybody's, as a failover or an administrator does."""
+    """End all client connections, as a failover does."""
     try:
         connection = await asyncpg.connect(url, timeout=10)
     except DATABASE_UNAVAILABLE:
-        return  # it is being restarted, which ends them as well
+        return  # a restart ends the connections as well
     try:
         await connection.execute(_END_OTHERS)
     finally:
@@ -55,7 +55,7 @@ class Postgres:
         self.url = f"postgresql://postgres@/postgres?host={folder / 'cluster'}&port=5432"
 
     async def restart(self, mode: Literal["fast", "immediate"]) -> None:
-        """Immediate is what a crash does: it recovers from its log when it starts."""
+        """Restart Postgres; `immediate` equals a crash with recovery from the log."""
         await self._control("restart", f"--mode={mode}")
 
     @asynccontextmanager
@@ -79,11 +79,11 @@ class Postgres:
         complaint = await asyncio.to_thread(
             programs.run,
             "pg_ctl",
-            *(command, "--silent", "--wait", f"--timeout={_PATIENCE}", "--pgdata=cluster"),
+            *(command, "--silent", "--wait", f"--timeout={_TIMEOUT_SECONDS}", "--pgdata=cluster"),
             *arguments,
             user=self._user,
             folder=self._folder,
-            timeout=_PATIENCE + 10,
+            timeout=_TIMEOUT_SECONDS + 10,
         )
         if complaint is not None:
             raise RuntimeError(f"pg_ctl {command}: {complaint}")

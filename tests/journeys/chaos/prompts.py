@@ -1,4 +1,4 @@
-"""What people ask for: words, or calls that the fake model makes exactly as they are spelt out."""
+"""Prompts: plain words, or calls that the fake model makes as they are written."""
 
 import json
 import random
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 _TOOLS = ("look", "put", "send", "send", "pay", "pay", "pay", "ask")
 _WAITING_TOOLS = (*_TOOLS, "receive", "receive")
-"""What those may call to whom a client talks: it knows the keys of the events that they wait for."""
+"""Tools of agents that clients start directly, because clients know the event keys in their own prompts."""
 _ROUNDS = (0, 0, 1, 1, 1, 2, 3)
 _FLOODS = 0.02
 _LIMITED = 0.15
-"""So many prompts are answered with a long pause first, at each step."""
+"""The share of prompts for which the provider first asks for a long pause."""
 _BELOW: Mapping[str, Sequence[str]] = {
     "boss": ("lead", "lead", "lead", "forgetful"),
     "patron": ("lead", "distant_lead", "distant_lead"),
@@ -19,7 +19,7 @@ _BELOW: Mapping[str, Sequence[str]] = {
     "distant_lead": ("worker", "many_hands"),
     "forgetful": ("clerk",),
 }
-"""Whom an agent of the harness may give work to, and how often it is that one."""
+"""The agents that an agent may delegate to; repetitions are weights."""
 _OF_CLERKS = ("look", "put")
 
 
@@ -39,7 +39,7 @@ def event_keys(prompt: str) -> list[str]:
 
 
 def tree_prompt(chance: random.Random, agent_id: str, mark: str) -> str:
-    """What an agent and everybody below it are to do: give work to two at once, until somebody does it."""
+    """A prompt for a tree: each level delegates to two or more children, the last level calls tools."""
     if agent_id not in _BELOW:
         tools = _OF_CLERKS if agent_id == "clerk" else _TOOLS
         return _round(chance, f"{mark}/0", tools)

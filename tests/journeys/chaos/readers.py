@@ -1,33 +1,34 @@
-"""Readers of streams as browsers are: cut as often as may be, they come back with their last id."""
+"""Readers of streams that reconnect with their last id, as browsers do."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import asyncpg
 import httpx2
 
 from app.clock import sleep
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
-from tests.journeys.chaos.history import Frame, Hearing
+from tests.journeys.chaos.history import Frame, ReaderRecord
+from tests.support.envelopes import Envelope, Event
 
 EVENT_STREAM = {"Accept": "text/event-stream"}
-_SILENCE = 2.5
-"""So long a reader hears nothing, not even a heartbeat, before it comes back by itself."""
-_BETWEEN = 0.1
-_TURNED_AWAY = frozenset({429, 503})
+_IDLE_TIMEOUT_SECONDS = 2.5
+"""Seconds without a frame or heartbeat after which a reader reconnects."""
+_RETRY_SECONDS = 0.1
+_RETRYABLE = frozenset({429, 503})
 
 
-class Ways(Protocol):
-    """How a client gets to a server: another way each time."""
+class Routes(Protocol):
+    """Chooses the base URL of each connection."""
 
-    def way(self) -> str | None: ...
+    def base_url(self) -> str | None: ...
 
 
 class Witness:
-    """Asks the database itself, past all servers, whether what a client has just seen is in the log."""
+    """Asks the database directly whether an event that a client received is in the log."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -43,7 +44,7 @@ class Witness:
         self._leave()
 
     async def sees(self, thread_id: str, seq: int) -> bool | None:
-        """None while there is nobody to ask."""
+        """None while the database is unreachable."""
         async with self._asking:
             try:
                 async with asyncio.timeout(2):
@@ -66,73 +67,71 @@ class Witness:
 
 
 class Reader:
-    """Listens to one run until it is told that there is no more, or to a thread until everything is over."""
+    """Reads the stream of a run until the server reports its end, or of a thread until the trial ends."""
 
     def __init__(
         self,
-        hearing: Hearing,
+        reader_record: ReaderRecord,
         http: httpx2.AsyncClient,
-        ways: Ways,
+        routes: Routes,
         witness: Witness,
         now: Callable[[], float],
     ) -> None:
-        self._hearing = hearing
+        self._record = reader_record
         self._http = http
-        self._ways = ways
+        self._routes = routes
         self._witness = witness
         self._now = now
 
     async def follow(self, over: asyncio.Event | None = None) -> None:
-        """Come back until the end. A thread has none: `over` tells when it is to be looked for."""
-        while not self._hearing.ended:
-            if (base := self._ways.way()) is not None:
+        """Reconnect until the end. A thread has no end, so `over` tells when to stop at the end of its log."""
+        while not self._record.ended:
+            if (base := self._routes.base_url()) is not None:
                 with suppress(httpx2.TransportError, TimeoutError):
                     if over is not None and over.is_set():
-                        await self._look_for_more(base)
-                    if not self._hearing.ended:
+                        await self._check_for_more(base)
+                    if not self._record.ended:
                         await self._connect(base, is_run=over is None)
-            await sleep(_BETWEEN)
+            await sleep(_RETRY_SECONDS)
 
     @property
     def _cursor(self) -> int:
-        return self._hearing.frames[-1].seq if self._hearing.frames else 0
+        return self._record.frames[-1].seq if self._record.frames else 0
 
-    async def _look_for_more(self, base: str) -> None:
-        url = f"{base}{self._hearing.path}/events?after={self._cursor}&limit=1"
+    async def _check_for_more(self, base: str) -> None:
+        url = f"{base}{self._record.path}/events?cursor={self._cursor}&limit=1&include=state,trace"
         response = await self._http.get(url)
-        self._hearing.ended = response.status_code == 200 and not response.json()["items"]
+        self._record.ended = response.status_code == 200 and not response.json()["items"]
 
     async def _connect(self, base: str, *, is_run: bool) -> None:
-        url = f"{base}{self._hearing.path}/events{'?follow=1' if is_run else ''}"
-        last = {"Last-Event-ID": str(self._cursor)} if self._hearing.frames else {}
+        url = f"{base}{self._record.path}/events?include=state,trace{'&follow=1' if is_run else ''}"
+        last = {"Last-Event-ID": str(self._cursor)} if self._record.frames else {}
         async with self._http.stream("GET", url, headers=EVENT_STREAM | last) as response:
             if response.status_code == 200:
                 await self.listen(response, until_done=is_run)
             elif response.status_code == 204:
-                self._hearing.ended = True
-            elif response.status_code not in _TURNED_AWAY:
+                self._record.ended = True
+            elif response.status_code not in _RETRYABLE:
                 await response.aread()
-                self._hearing.refusals.append({"status": response.status_code, "url": url})
-                self._hearing.ended = True
+                self._record.refusals.append({"status": response.status_code, "url": url})
+                self._record.ended = True
 
     async def listen(self, response: httpx2.Response, *, until_done: bool) -> None:
-        """Hear a stream to its clean end; when it is cut, that is an exception."""
-        self._hearing.connections += 1
+        """Read a stream to its clean end; raises if the stream is cut."""
+        self._record.connections += 1
         source = aiter(httpx2.EventSource(response))
+        envelope = Envelope()
         while True:
-            async with asyncio.timeout(_SILENCE):
+            async with asyncio.timeout(_IDLE_TIMEOUT_SECONDS):
                 sse = await anext(source, None)
             if sse is None:
                 break
             if sse.data:
-                event: dict[str, Any] = sse.json()  # type: ignore[assignment]  # ours are objects
-                await self._heard(sse.id, event)
-        self._hearing.ended = until_done
+                await self._received(envelope.restore(sse.id, sse.data))
+        self._record.ended = until_done
 
-    async def _heard(self, id: str | None, event: dict[str, Any]) -> None:
+    async def _received(self, event: Event) -> None:
         at = self._now()
-        if id != str(event["seq"]):
-            self._hearing.refusals.append({"id": id, "of": event})
         is_sampled = event["event_type"] != "text_delta" or event["seq"] % 10 == 0
         in_log = await self._witness.sees(event["thread_id"], event["seq"]) if is_sampled else None
-        self._hearing.frames.append(Frame(at=at, event=event, in_log=in_log))
+        self._record.frames.append(Frame(at=at, event=event, in_log=in_log))

@@ -1,4 +1,4 @@
-"""What a trial came to, in one table."""
+"""The results of a trial as a table."""
 
 from collections import Counter
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 from app.domain.events.run_events import RUN_FINISH, RUN_START
 from tests.journeys.chaos.checks_of_children import ends_of_trees, settling_of_tree
 from tests.journeys.chaos.checks_of_rate_limits import rate_limit_waits
-from tests.journeys.chaos.history import Answer, Hearing, History, Kind
+from tests.journeys.chaos.history import Answer, History, Kind, ReaderRecord
 from tests.journeys.chaos.plan import Break
 from tests.journeys.chaos.trial import Outcome
 
@@ -15,14 +15,14 @@ def table(outcome: Outcome, seed: int) -> str:
     history, truth = outcome.history, outcome.truth
     injected = Counter(fault.kind for fault in history.faults)
     answers = Counter(operation.answer for operation in history.operations)
-    frames = sum(len(hearing.frames) for hearing in history.hearings)
+    frames = sum(len(reader_record.frames) for reader_record in history.reader_records)
     rows = [
         ("seed", f"{seed}"),
         *((kind.value, f"{injected[kind.value]}") for kind in Break if injected[kind.value]),
         ("faults", f"{injected.total()}"),
         ("requests done", f"{answers[Answer.DONE]}"),
         ("requests refused", f"{answers[Answer.REFUSED]}"),
-        ("requests that nobody answered", f"{answers[Answer.UNKNOWN]}"),
+        ("requests without an answer", f"{answers[Answer.UNKNOWN]}"),
         ("runs", f"{len(truth.runs)}"),
         *((f"runs {how}", f"{count}") for how, count in _ends(outcome).most_common()),
         ("decisions", f"{sum(one.answer is Answer.DONE for one in history.of(Kind.DECIDE))}"),
@@ -33,14 +33,14 @@ def table(outcome: Outcome, seed: int) -> str:
         ("side effects", f"{len(truth.effects)}"),
         ("waits for a rate limit", f"{len(rate_limit_waits(truth))}"),
         *_trees(outcome),
-        ("streams", f"{len(history.hearings)}"),
-        ("connections of streams", f"{sum(one.connections for one in history.hearings)}"),
+        ("streams", f"{len(history.reader_records)}"),
+        ("connections of streams", f"{sum(one.connections for one in history.reader_records)}"),
         ("frames checked", f"{frames}"),
         ("takeovers", f"{len(history.takeovers)}"),
         ("longest takeover", _seconds(_longest_takeover(history))),
-        ("longest stall", _seconds(max(map(_longest_stall, history.hearings), default=0.0))),
+        ("longest stall", _seconds(max(map(_longest_stall, history.reader_records), default=0.0))),
         ("longest deploy", _seconds(max((one.took or 0.0 for one in history.faults), default=0.0))),
-        ("came to rest within", _seconds(history.settled_in)),
+        ("all runs done within", _seconds(history.settled_in)),
         ("violations", f"{len(outcome.violations)}"),
     ]
     width = max(len(name) for name, _ in rows)
@@ -69,7 +69,7 @@ def _events_received(outcome: Outcome) -> int:
 
 
 def _trees(outcome: Outcome) -> list[tuple[str, str]]:
-    """How long the slowest of those took that were cancelled; and what of that no fault can be blamed for."""
+    """The slowest end of a cancelled tree, with and without the time before the faults had ended."""
     calm_at = outcome.history.calm_at
     children = [run for run in outcome.truth.runs if run["parent_run_id"] is not None]
     cancelled = [
@@ -84,7 +84,7 @@ def _trees(outcome: Outcome) -> list[tuple[str, str]]:
         ("deepest child", f"{max((child['depth'] for child in children), default=0)}"),
         ("trees cancelled", f"{len(cancelled)}"),
         ("longest settling of a tree", _seconds(slowest)),
-        ("of which after the faults", _seconds(in_calm)),
+        ("longest settling after the faults", _seconds(in_calm)),
     ]
 
 
@@ -92,10 +92,10 @@ def _longest_takeover(history: History) -> float:
     return max((takeover.seconds for takeover in history.takeovers), default=0.0)
 
 
-def _longest_stall(hearing: Hearing) -> float:
-    """Between two frames of a run that was executing, as its reader has lived through it."""
+def _longest_stall(reader_record: ReaderRecord) -> float:
+    """The longest time between two frames that a reader received while the run executed."""
     longest, executes = 0.0, False
-    for before, after in pairwise(hearing.frames):
+    for before, after in pairwise(reader_record.frames):
         kind = before.event["event_type"]
         executes = kind == RUN_START or (executes and kind != RUN_FINISH)
         if executes:

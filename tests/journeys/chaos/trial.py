@@ -1,4 +1,4 @@
-"""One trial: everything is started, people live while the nemesis plays its plan, and what came of it is read."""
+"""One trial: starts everything, runs users and the nemesis, and checks the result."""
 
 import asyncio
 import json
@@ -13,29 +13,29 @@ import httpx2
 
 from app.clock import sleep
 from tests.journeys.chaos.aftermath import settle
-from tests.journeys.chaos.asking import Client, World
 from tests.journeys.chaos.checker import check
 from tests.journeys.chaos.clients import Habits, Person
+from tests.journeys.chaos.decision_notifier import DecisionNotifier
 from tests.journeys.chaos.fleet import fleet
 from tests.journeys.chaos.history import History
 from tests.journeys.chaos.nemesis import Nemesis
 from tests.journeys.chaos.plan import Planned
 from tests.journeys.chaos.postgres import Postgres
 from tests.journeys.chaos.readers import Witness
-from tests.journeys.chaos.rumours import Rumour
+from tests.journeys.chaos.requests import Client, TrialContext
 from tests.journeys.chaos.truth import Truth, read_truth
 from tests.journeys.chaos.violations import Violation
 from tests.journeys.chaos.watch import watch
 from tests.support.commands import HOLDFAST
 from tests.support.providers import FakeProvider
 
-_PATIENCE_OF_CLIENTS = httpx2.Timeout(5.0)
-_STREAMS_END_WITHIN = 30.0
+_CLIENT_TIMEOUT = httpx2.Timeout(5.0)
+_STREAM_END_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a trial is like, apart from its faults."""
+    """The settings of a trial, apart from its faults."""
 
     seed: int
     seconds: float
@@ -53,26 +53,26 @@ class Outcome:
     logs: str
 
     def keep(self, folder: Path) -> None:
-        """Leave all that is known of it in files."""
+        """Write the history, events, violations and logs to files."""
         self.history.write(folder / "history.jsonl")
         (folder / "log.jsonl").write_text("\n".join(map(json.dumps, self.truth.events)))
         (folder / "violations.txt").write_text("\n".join(map(str, self.violations)))
         (folder / "replicas.log").write_text(self.logs)
 
 
-async def hold(
+async def run_trial(
     setting: Setting,
     planned: Sequence[Planned],
     postgres: Postgres | str,
     provider: FakeProvider,
     folder: Path,
 ) -> Outcome:
-    """Live through the plan, come to rest, and be judged."""
+    """Run users and faults, wait until every run is done, and check the result."""
     url = postgres if isinstance(postgres, str) else postgres.url
     history = History()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(timeout=_PATIENCE_OF_CLIENTS, limits=_NO_LIMITS)
+            httpx2.AsyncClient(timeout=_CLIENT_TIMEOUT, limits=_NO_LIMITS)
         )
         witness = await stack.enter_async_context(Witness(url))
         replicas = await stack.enter_async_context(
@@ -83,14 +83,16 @@ async def hold(
         def now() -> float:
             return asyncio.get_running_loop().time() - began
 
-        async with _listening(history) as listening:
+        async with _reader_tasks(history) as listening:
             watching = listening.create_task(watch(url, history, now))
-            rumour = Rumour()
-            world = World(replicas, http, history, witness, rumour, listening, now)
-            nemesis = Nemesis(replicas, postgres, provider, history, rumour, now)
-            await _live(setting, world, nemesis, planned)
+            decision_notifier = DecisionNotifier()
+            context = TrialContext(
+                replicas, http, history, witness, decision_notifier, listening, now
+            )
+            nemesis = Nemesis(replicas, postgres, provider, history, decision_notifier, now)
+            await _run_users(setting, context, nemesis, planned)
             await settle(url, replicas, http, history)
-            world.over.set()
+            context.over.set()
             watching.cancel()
         truth = await read_truth(url)
     logs = "\n".join(replica.log for replica in replicas)
@@ -100,31 +102,31 @@ async def hold(
 _NO_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=50)
 
 
-async def _live(
-    setting: Setting, world: World, nemesis: Nemesis, planned: Sequence[Planned]
+async def _run_users(
+    setting: Setting, context: TrialContext, nemesis: Nemesis, planned: Sequence[Planned]
 ) -> None:
-    """People come before the first fault and go after the last."""
+    """Users start before the first fault and stop after the last."""
     over = asyncio.Event()
-    async with asyncio.TaskGroup() as living:
+    async with asyncio.TaskGroup() as users:
         for number in range(setting.people):
             chance = random.Random(f"{setting.seed} {number}")
-            client = Client(world, chance)
+            client = Client(context, chance)
             person = Person(f"p{number}", client, setting.habits, chance)
-            living.create_task(person.live(over))
+            users.create_task(person.act_until(over))
         await nemesis.play(planned)
-        await sleep(max(0.0, setting.seconds - world.now()))
+        await sleep(max(0.0, setting.seconds - context.now()))
         over.set()
 
 
 @asynccontextmanager
-async def _listening(history: History) -> AsyncIterator[asyncio.TaskGroup]:
-    """Where readers live; once everything is over they are given a while to hear it."""
+async def _reader_tasks(history: History) -> AsyncIterator[asyncio.TaskGroup]:
+    """The task group of readers; at its end they get some time to read to the end."""
     try:
-        async with asyncio.timeout(None) as patience, asyncio.TaskGroup() as listening:
+        async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as listening:
             yield listening
-            patience.reschedule(asyncio.get_running_loop().time() + _STREAMS_END_WITHIN)
+            deadline.reschedule(asyncio.get_running_loop().time() + _STREAM_END_TIMEOUT_SECONDS)
     except TimeoutError:
-        return  # the checker says which of them have never heard the end
+        return  # the checker reports the readers that didn't reach the end
 
 
 def _agents(folder: Path, provider: FakeProvider) -> Path:

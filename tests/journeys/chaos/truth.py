@@ -1,4 +1,4 @@
-"""What the database has when everything is over: the other side of what the history says."""
+"""The database rows after a trial, which the checker compares with the history."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Row: TypeAlias = dict[str, Any]
 
 _RUNS = """
 SELECT id::text, thread_id::text, status, waiting_reason, termination::text, attempt, owner::text,
-    retry_of::text, final_output, cancel_requested_at IS NOT NULL AS was_to_be_cancelled,
+    retry_of::text, final_output, cancel_requested_at IS NOT NULL AS is_cancel_requested,
     metadata ->> 'mark' AS mark, agent_id, root_run_id::text, parent_run_id::text,
     parent_thread_id::text, parent_call_id, depth,
     extract(epoch FROM cancel_requested_at)::float8 AS cancelled_at,
@@ -26,7 +26,9 @@ SELECT seq, thread_id::text, run_id::text, step, event_type, body FROM events OR
 _ACTIVATIONS = """
 SELECT run_id::text, event_type, ts, body::jsonb -> 'waiting' ->> 'reason' AS reason,
     (body::jsonb -> 'waiting' ->> 'until')::timestamptz AS until,
-    jsonb_array_length(body::jsonb #> '{waiting,tickets}') AS tickets
+    -- Without the tickets of runs below, for which a run doesn't wait itself.
+    jsonb_array_length(jsonb_path_query_array(
+        body::jsonb, '$.waiting.tickets[*] ? (!exists(@.child))')) AS tickets
 FROM events WHERE event_type IN ('run_start', 'run_finish') ORDER BY thread_id, seq
 """
 _MESSAGES = """
@@ -42,7 +44,7 @@ FROM tickets t LEFT JOIN decisions d
     ON d.tenant = t.tenant AND d.ticket = t.id AND d.effect = 'decided'
 """
 _SIGNALS = """
-SELECT id, key, status, answer, extract(epoch FROM created_at)::float8 AS created_at FROM signals
+SELECT id, key, status, response_status, extract(epoch FROM created_at)::float8 AS created_at FROM signals
 """
 _TASKS = """
 SELECT id, run_id::text, call_id, tool_name, status, result::text, child::text AS work FROM tasks
@@ -54,7 +56,7 @@ SELECT tool, what, key, run_id::text, call_id, pid, attempt FROM chaos.effects O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """Rows as they are read; `events` are the objects that clients get, but for their time."""
+    """Rows as read from the database; `events` are the objects that clients get, without their time."""
 
     runs: Sequence[Row] = ()
     events: Sequence[Row] = ()
@@ -67,7 +69,7 @@ class Truth:
     signals: Sequence[Row] = ()
     effects: Sequence[Row] = ()
     broken_rows: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What `tests.support.invariants` says of the rows."""
+    """Violated invariants of `tests.support.invariants`, with their rows."""
 
 
 async def read_truth(url: str) -> Truth:

@@ -1,4 +1,4 @@
-"""A promise that wasn't kept: which, and where."""
+"""A violated guarantee: the rule and the evidence."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Looks at who executes what, all the time, and notes how long a run was without a worker that lives."""
+"""Polls the owners of all runs, and records how long a lost run was without a live worker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class _Seen:
 
 
 async def watch(url: str, history: History, now: Callable[[], float]) -> None:
-    """Until cancelled."""
+    """Poll until cancelled."""
     before: dict[str, _Seen] = {}
     while True:
         try:
@@ -56,7 +56,7 @@ def _note_takeovers(
 
 
 def _lost_at(history: History, pid: int, at: float) -> float | None:
-    """When the process was last killed, or stopped: one that goes on since then has lost nothing more."""
+    """When the process was last killed or frozen; a process that was continued since then does not count."""
     return max(
         (
             fault.began

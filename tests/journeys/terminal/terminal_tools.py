@@ -1,6 +1,6 @@
 """Tools of the agents beside this file."""
 
-from holdfast import tool
+from holdfast import ToolContext, tool
 
 
 @tool(effect="read")
@@ -13,3 +13,9 @@ async def add(a: int, b: int) -> int:
 async def delete_file(path: str) -> str:
     """Delete a pretend file."""
     return f"Deleted {path}"
+
+
+@tool
+async def receive(key: str, ctx: ToolContext) -> str:
+    """Wait for an event, and return its payload."""
+    return f"received {await ctx.wait_for('order_paid', key)}"

@@ -1,4 +1,4 @@
-"""Tools that people are asked about: whether they may run, with what, and what they shall say."""
+"""Tools that suspend for a person: for approval, for arguments, or for a result."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ async def risky(what: str) -> str:
 
 @tool
 async def adjust(amount: int, ctx: ToolContext) -> str | SuspensionRequest:
-    """Asks what it is to run with."""
+    """Asks for its arguments."""
     if ctx.resume_input is None:
         return ctx.suspend("How much?", resume_mode=ResumeMode.PASS_DECISION_TO_TOOL)
     return f"adjusted by {amount}"
@@ -38,6 +38,6 @@ async def paid(invoice: str, ctx: ToolContext) -> str:
 
 @tool(effect="read")
 async def later() -> str:
-    """Takes longer than anybody waits, unless it is cancelled."""
+    """Runs until it is cancelled."""
     await asyncio.Event().wait()
     return "done"

@@ -1,7 +1,7 @@
-// The npm package `eventsource-parser` under a fetch that comes back by the last id until nothing is left.
+// The npm package `eventsource-parser` under a fetch that reconnects with the last id until the stream ends.
 import { createParser } from 'eventsource-parser';
 
-const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
+const print = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 let lastId;
 let connections = 0;
 
@@ -12,19 +12,19 @@ for (;;) {
   try {
     response = await fetch(process.argv[2], { headers });
   } catch {
-    // Nobody is there at the moment, or was until now.
+    // The server is down, or the connection broke.
     await new Promise((resolve) => setTimeout(resolve, 50));
     continue;
   }
   if (response.status !== 200) {
-    say({ status: response.status, connections });
+    print({ status: response.status, connections });
     break;
   }
   connections += 1;
   const parser = createParser({
     onEvent: (event) => {
       lastId = event.id;
-      say({ id: event.id, data: event.data });
+      print({ id: event.id, data: event.data });
     },
   });
   try {

@@ -1,9 +1,9 @@
-// An application that shows what a run's assistant says. An EventSource keeps it up to date; when the server
-// can't go on from its last id, it is drawn anew from the snapshot and followed from there.
+// An application that shows the text of a run's assistant, updated by an EventSource. When the server can't
+// resume from its last id, it loads the snapshot and follows the stream from there.
 import { EventSource } from 'eventsource';
 
 const [run] = process.argv.slice(2);
-const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
+const print = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 let text = '';
 let stepBegan = 0;
 let rebuilt = 0;
@@ -19,21 +19,21 @@ const follow = (url) => {
   source.onmessage = (message) => {
     const event = JSON.parse(message.data);
     show(event);
-    say({ id: message.lastEventId, data: message.data });
+    print({ id: message.lastEventId, data: message.data });
   };
   source.onerror = async (error) => {
     if (source.readyState !== EventSource.CLOSED) return;
     if (error.code !== 410) {
-      say({ status: error.code, text, rebuilt });
+      print({ status: error.code, text, rebuilt });
       return;
     }
     const snapshot = await (await fetch(`${run}/snapshot`)).json();
-    const said = snapshot.messages.filter((message) => message.role === 'assistant');
-    const parts = said.flatMap((message) => message.content).filter((part) => part.type === 'text');
+    const answers = snapshot.messages.filter((message) => message.role === 'assistant');
+    const parts = answers.flatMap((message) => message.content).filter((part) => part.type === 'text');
     text = parts.map((part) => part.text).join('') + snapshot.open_text;
     stepBegan = text.length - snapshot.open_text.length;
     rebuilt += 1;
-    follow(`${run}/events?after=${snapshot.last_event_id}`);
+    follow(`${run}/events?cursor=${snapshot.last_event_id}`);
   };
 };
 

@@ -1,1 +1,1 @@
-"""Bugs that were put in on purpose, and the trials that find them."""
+"""Planted bugs, and the trials that find them."""

@@ -1,4 +1,4 @@
-"""What these stand on: a provider of their own, whose moods disturb nobody else, and a folder."""
+"""Shares the fixtures of the chaos trials."""
 
 from tests.journeys.chaos.conftest import folder, provider
 

@@ -1,0 +1,1 @@
+"""Routes of files, and the bytes of uploads and downloads."""

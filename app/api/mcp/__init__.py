@@ -1,0 +1,1 @@
+"""Routes of MCP servers, with their schemas."""

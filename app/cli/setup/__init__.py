@@ -1,0 +1,1 @@
+"""Commands that set up an installation and check it: doctor, keys, settings."""

@@ -1,0 +1,1 @@
+"""Upload, save and delete files, and refer to them from messages."""

@@ -1,0 +1,110 @@
+"""Save a file of a tool: it becomes an artifact of the run, and its thread refers to it.
+
+A worker that has lost the run or the task saves nothing.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from app.commands.files.writing import NewFile, WrittenBytes, add_file, write_bytes
+from app.domain.children.background_tasks import TaskKey
+from app.domain.errors import OwnershipLost
+from app.domain.events.tool_call_events import ArtifactSaved
+from app.domain.files.checks import refuse_too_many
+from app.domain.files.files import StoredFile
+from app.domain.ids import CallId, FileId, RunId, Tenant, ThreadId
+from app.domain.runs.runs import RunRecord, RunStatus
+from app.events.transaction import EventTransactions, Transaction
+from app.storage.children import background_tasks
+from app.storage.files import blobs, files, saved_files
+from app.storage.files.saved_files import SavingCall
+from app.storage.postgres.database import RawPool
+from app.storage.runs import runs
+from app.storage.threads import threads
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOwner:
+    """The run of a tool, and what its worker owns: the run under this attempt, or a background task."""
+
+    tenant: Tenant
+    run_id: RunId
+    thread_id: ThreadId
+    fence: int | TaskKey
+
+
+async def save_from_tool(
+    pool: RawPool,
+    outgoing: EventTransactions,
+    owner: ToolOwner,
+    call: SavingCall,
+    new: NewFile,
+    pieces: AsyncIterator[bytes],
+    max_bytes: int,
+) -> FileId:
+    """Save the bytes as a file of this call. Equal bytes under the same name are one file of a call."""
+
+    async def add(written: WrittenBytes) -> FileId:
+        async with outgoing.transaction() as transaction:
+            record = await _locked_run(transaction, owner)
+            return await _add(transaction, record, call, new, written)
+
+    return await write_bytes(pool, owner.tenant, new, pieces, max_bytes, add)
+
+
+async def _locked_run(transaction: Transaction, owner: ToolOwner) -> RunRecord:
+    """Lock the thread and the run, and check that this worker still owns the run or the task."""
+    connection = transaction.connection
+    thread = await threads.lock(connection, owner.tenant, owner.thread_id)
+    record = await runs.lock(connection, owner.tenant, owner.run_id)
+    if thread is None or record is None or not await _is_owned(transaction, record, owner.fence):
+        raise OwnershipLost(owner.run_id)
+    return record
+
+
+async def _is_owned(transaction: Transaction, record: RunRecord, fence: int | TaskKey) -> bool:
+    if isinstance(fence, TaskKey):
+        return await background_tasks.is_owned(transaction.connection, fence)
+    return record.attempt == fence and record.status is RunStatus.RUNNING
+
+
+async def _add(
+    transaction: Transaction,
+    record: RunRecord,
+    call: SavingCall,
+    new: NewFile,
+    written: WrittenBytes,
+) -> FileId:
+    connection, tenant = transaction.connection, record.tenant
+    blob_id = await blobs.complete(connection, written.key, written.sha256, written.size)
+    known = await saved_files.find(connection, tenant, record.id, call, new.name, blob_id)
+    if known is not None:
+        return known
+    number = await saved_files.next_number(connection, tenant, record.id)
+    refuse_too_many(number)
+    file = await add_file(
+        connection,
+        tenant,
+        new,
+        written,
+        blob_id,
+        created_by=record.started_by,
+        created_at=transaction.now,
+    )
+    await files.refer(connection, tenant, record.thread_id, [file.id])
+    await saved_files.add(connection, tenant, record.id, call, number, file.id)
+    # Nothing follows the `run_finish` of a done run, which background tasks may outlive.
+    if not record.is_done:
+        transaction.emit(tenant, record.thread_id, record.id, _saved(file, call.call_id))
+    return file.id
+
+
+def _saved(file: StoredFile, call_id: CallId) -> ArtifactSaved:
+    return ArtifactSaved(
+        tool_call_id=call_id,
+        file_id=file.id,
+        name=file.name or "",
+        media_type=file.media_type,
+        size=file.size,
+        sha256=file.sha256,
+    )

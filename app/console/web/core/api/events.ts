@@ -1,0 +1,51 @@
+/** The events of a run as a list, without deltas. */
+import { request, type QueryOf, type Schemas } from "./client";
+import type { Frame } from "../sse";
+import type { Json } from "./messages";
+
+export interface ListedEvent {
+  seq: number;
+  type: string;
+  at: Date;
+  step: number | null;
+  /** The whole event, as the API sends it. */
+  wire: Readonly<Record<string, Json>>;
+}
+
+export interface EventsRead {
+  events: ListedEvent[];
+  cursor: string;
+  hasMore: boolean;
+}
+
+const PAGE_SIZE = 500;
+
+export async function readEvents(runId: string, cursor: string | null, signal?: AbortSignal): Promise<EventsRead> {
+  const query: QueryOf<"/v1/runs/{run_id}/events"> = { cursor, limit: PAGE_SIZE };
+  const page = await request<Schemas["EventsPage"]>("GET", `/v1/runs/${encodeURIComponent(runId)}/events`, {
+    query: { ...query, deltas: 0, include: "state,trace" },
+    ...(signal ? { signal } : {}),
+  });
+  return {
+    events: (page.items as unknown as Record<string, Json>[]).map(eventOf),
+    cursor: page.next_cursor,
+    hasMore: page.has_more,
+  };
+}
+
+export function eventOf(wire: Readonly<Record<string, Json>>): ListedEvent {
+  return {
+    seq: Number(wire["seq"]),
+    type: String(wire["event_type"]),
+    at: new Date(String(wire["ts"])),
+    step: typeof wire["step"] === "number" ? wire["step"] : null,
+    wire,
+  };
+}
+
+/** Events as a stream would send them, for a page that has no stream. */
+export async function readFrames(path: string, cursor: string | null, signal: AbortSignal): Promise<{ frames: Frame[]; cursor: string }> {
+  const page = await request<Schemas["EventsPage"]>("GET", path, { query: { cursor, limit: PAGE_SIZE }, signal });
+  const frames = page.items.map((item) => ({ id: String((item as { seq: number }).seq), data: JSON.stringify(item) }));
+  return { frames, cursor: page.next_cursor };
+}

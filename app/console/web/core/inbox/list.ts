@@ -1,0 +1,107 @@
+/** Loads the inbox, follows its events, and keeps both in a store. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { listTickets, readTicketCursor, type Ticket, type TicketQuery } from "../api/tickets";
+import type { Me } from "../api/session";
+import { EMPTY_INBOX, reduceInbox, type InboxState } from "../../events/reduceInbox";
+import { createStore, useStore } from "../store";
+import { streamName } from "../changes";
+import { notifyOf } from "./notify";
+import { nameOf } from "../../parts/tickets/TicketRow";
+import { followTogether } from "../shared";
+import type { StreamState } from "../stream";
+
+export interface Inbox {
+  state: InboxState;
+  live: StreamState;
+  error: unknown;
+  isLoaded: boolean;
+  hasMore: boolean;
+  /** Show the tickets that have come since. */
+  showNewer(): void;
+  loadMore(): void;
+  reload(): void;
+  /** Put a ticket that was just read in place of its row. */
+  replace(ticket: Ticket): void;
+}
+
+const PAGE_SIZE = 50;
+
+export function useInbox(query: TicketQuery, me: Me | null): Inbox {
+  const store = useMemo(() => createStore(EMPTY_INBOX), []);
+  const state = useStore(store);
+  const [live, setLive] = useState<StreamState>("connecting");
+  const [error, setError] = useState<unknown>(null);
+  const [next, setNext] = useState<string | null>(null);
+  const [isLoaded, setLoaded] = useState(false);
+  const [reading, setReading] = useState(0);
+  const key = JSON.stringify(query);
+
+  useEffect(() => {
+    if (!me) return;
+    const stopped = new AbortController();
+    let unfollow = () => undefined as void;
+    setError(null);
+    const load = async () => {
+      const cursor = await readTicketCursor(stopped.signal);
+      const page = await listTickets({ ...query, limit: PAGE_SIZE }, stopped.signal);
+      store.set(() => ({ ...EMPTY_INBOX, tickets: page.items }));
+      setNext(page.next);
+      setLoaded(true);
+      const isWanted = (ticket: Ticket) => fits(ticket, query);
+      unfollow = followTogether(streamName("inbox", me), {
+        path: "/v1/tickets/events",
+        after: cursor,
+        heartbeatSeconds: me.heartbeatSeconds,
+        onFrames: (frames) => {
+          const known = new Set(store.get().newer);
+          store.set((before) => reduceInbox(before, frames, isWanted));
+          for (const ticket of store.get().newer) if (!known.has(ticket)) notifyOf(ticket, nameOf(ticket));
+        },
+        onState: setLive,
+        onExpired: () => setReading((count) => count + 1),
+      });
+      if (stopped.signal.aborted) unfollow();
+    };
+    load().catch((problem: unknown) => !stopped.signal.aborted && setError(problem));
+    return () => {
+      stopped.abort();
+      unfollow();
+    };
+  }, [key, reading, me]);
+
+  return {
+    state,
+    live,
+    error,
+    isLoaded,
+    hasMore: next !== null,
+    showNewer: () =>
+      store.set((before) => ({ ...before, tickets: [...before.newer, ...before.tickets], newer: [] })),
+    loadMore: () => {
+      if (next === null) return;
+      listTickets({ ...query, limit: PAGE_SIZE, cursor: next }).then((page) => {
+        store.set((before) => ({ ...before, tickets: [...before.tickets, ...missing(page.items, before.tickets)] }));
+        setNext(page.next);
+      }, setError);
+    },
+    reload: () => setReading((count) => count + 1),
+    replace: (ticket) =>
+      store.set((before) => ({
+        ...before,
+        tickets: before.tickets.map((one) => (one.id === ticket.id ? ticket : one)),
+      })),
+  };
+}
+
+function missing(tickets: Ticket[], known: Ticket[]): Ticket[] {
+  const ids = new Set(known.map(({ id }) => id));
+  return tickets.filter(({ id }) => !ids.has(id));
+}
+
+/** Whether a ticket that was just opened belongs to the list. */
+function fits(ticket: Ticket, query: TicketQuery): boolean {
+  if (query.status !== undefined && query.status !== "open") return false;
+  if (query.agent && ticket.agentId !== query.agent) return false;
+  if (query.tool && ticket.tool !== query.tool) return false;
+  return ticket.kind !== "child";
+}

@@ -1,0 +1,73 @@
+/** Loads a run, follows its events while the page is visible, and reads its record again when it changes. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { eventsPath, readRun, readSnapshot, type Run } from "./api/runs";
+import type { Me } from "./api/session";
+import { reduceRun, stateOf, type RunState } from "../events/reduceRun";
+import { createStore, useStore } from "./store";
+import { followInSlot } from "./slottedStream";
+import type { StreamState } from "./stream";
+import { useVisible } from "./visible";
+
+export interface LoadedRun {
+  run: Run | null;
+  state: RunState | null;
+  live: StreamState;
+  error: unknown;
+  reload(): void;
+}
+
+const RECORD_PAUSE = 300;
+
+export function useRun(id: string, me: Me | null): LoadedRun {
+  const store = useMemo(() => createStore<RunState | null>(null), [id]);
+  const state = useStore(store);
+  const [run, setRun] = useState<Run | null>(null);
+  const [live, setLive] = useState<StreamState>("connecting");
+  const [error, setError] = useState<unknown>(null);
+  const [reading, setReading] = useState(0);
+  const [loads, setLoads] = useState(0);
+  const isVisible = useVisible();
+  const reload = () => setReading((count) => count + 1);
+
+  useEffect(() => {
+    const stopped = new AbortController();
+    setError(null);
+    readSnapshot(id, stopped.signal).then(
+      (snapshot) => {
+        setRun(snapshot.run);
+        store.set(() => stateOf(snapshot));
+        setLoads((count) => count + 1);
+      },
+      (problem: unknown) => !stopped.signal.aborted && setError(problem),
+    );
+    return () => stopped.abort();
+  }, [id, reading, state?.logVersion ?? 0]);
+
+  useEffect(() => {
+    if (!me || !loads || !isVisible) return;
+    return followInSlot({
+      path: eventsPath(id),
+      query: { follow: 1 },
+      after: String(store.get()!.lastSeq),
+      heartbeatSeconds: me.heartbeatSeconds,
+      onFrames: (frames) => store.set((before) => before && reduceRun(before, frames)),
+      onState: setLive,
+      onExpired: reload,
+      onError: setError,
+    });
+    // A snapshot can be older than what the stream has brought, so the stream begins again after it.
+  }, [id, me, loads, isVisible]);
+
+  useEffect(() => {
+    if (!state?.recordVersion) return;
+    const stopped = new AbortController();
+    // Several events that come together need one request.
+    const timer = setTimeout(() => readRun(id, stopped.signal).then(setRun, () => undefined), RECORD_PAUSE);
+    return () => {
+      clearTimeout(timer);
+      stopped.abort();
+    };
+  }, [id, state?.recordVersion]);
+
+  return { run, state, live, error, reload };
+}

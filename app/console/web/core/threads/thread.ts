@@ -1,0 +1,85 @@
+/** Loads a thread, follows the events of all its runs while the page is visible, and reads what no event tells. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { listPending, readThreadSnapshot, threadEventsPath, type PendingInput, type Thread } from "../api/threads";
+import type { Run } from "../api/runs";
+import type { Me } from "../api/session";
+import { reduceRun, stateOf, type RunState } from "../../events/reduceRun";
+import { createStore, useStore } from "../store";
+import { followInSlot } from "../slottedStream";
+import type { StreamState } from "../stream";
+import { useVisible } from "../visible";
+
+export interface LoadedThread {
+  thread: Thread | null;
+  /** The run that occupies the thread. */
+  run: Run | null;
+  state: RunState | null;
+  pending: readonly PendingInput[];
+  live: StreamState;
+  error: unknown;
+  reload(): void;
+}
+
+const RECORD_PAUSE = 300;
+
+export function useThread(id: string | null, me: Me | null): LoadedThread {
+  const store = useMemo(() => createStore<RunState | null>(null), [id]);
+  const state = useStore(store);
+  const [record, setRecord] = useState<{ thread: Thread; run: Run | null } | null>(null);
+  const [pending, setPending] = useState<readonly PendingInput[]>([]);
+  const [live, setLive] = useState<StreamState>("connecting");
+  const [error, setError] = useState<unknown>(null);
+  const [reading, setReading] = useState(0);
+  const isVisible = useVisible();
+  const reload = () => setReading((count) => count + 1);
+  const isLoaded = state !== null;
+
+  useEffect(() => {
+    if (!id) return;
+    const stopped = new AbortController();
+    const read = async () => {
+      try {
+        const [snapshot, inputs] = await Promise.all([readThreadSnapshot(id, stopped.signal), listPending(id, stopped.signal)]);
+        setRecord(snapshot);
+        setPending(inputs);
+        setError(null);
+        store.set((before) => newest(before, stateOf(snapshot)));
+      } catch (problem) {
+        if (!stopped.signal.aborted) setError(problem);
+      }
+    };
+    // Several events that come together need one reading.
+    const timer = setTimeout(() => void read(), isLoaded ? RECORD_PAUSE : 0);
+    return () => {
+      clearTimeout(timer);
+      stopped.abort();
+    };
+  }, [id, reading, state?.recordVersion, state?.logVersion]);
+
+  useEffect(() => {
+    if (!id || !me || !isLoaded || !isVisible) return;
+    return followInSlot({
+      path: threadEventsPath(id),
+      after: String(store.get()!.lastSeq),
+      heartbeatSeconds: me.heartbeatSeconds,
+      onFrames: (frames) => store.set((before) => before && reduceRun(before, frames)),
+      onState: setLive,
+      onExpired: reload,
+      onError: setError,
+    });
+  }, [id, me, isLoaded, isVisible]);
+
+  return { thread: record?.thread ?? null, run: record?.run ?? null, state, pending, live, error, reload };
+}
+
+/** A snapshot that is older than the events that were seen gives its messages only if nothing is being streamed. */
+export function newest(before: RunState | null, read: RunState): RunState {
+  if (!before) return read;
+  const versions = { recordVersion: before.recordVersion, logVersion: before.logVersion };
+  if (read.lastSeq >= before.lastSeq) return { ...read, ...versions };
+  const known = new Set(before.messages.map(({ seq }) => seq));
+  const missing = read.messages.filter(({ seq }) => !known.has(seq));
+  if (!missing.length) return before;
+  const messages = [...before.messages, ...missing].sort((one, other) => one.seq - other.seq);
+  return { ...before, messages, results: { ...read.results, ...before.results } };
+}

@@ -1,0 +1,117 @@
+/** The inbox as a pure function of a page of tickets and the events that follow. */
+import { ticketOf, type Ticket } from "../core/api/tickets";
+import type { Frame } from "../core/sse";
+
+export interface InboxState {
+  /** The rows, newest first. A decided row stays until the list is read again. */
+  tickets: Ticket[];
+  /** Opened since the list was drawn; they wait for a click, so that no row moves. */
+  newer: Ticket[];
+  /** Votes seen since then, by ticket. */
+  votesMissing: Record<string, number>;
+  /** Tickets that have changed since the card was read, with a counter. */
+  changes: Record<string, number>;
+}
+
+export const EMPTY_INBOX: InboxState = { tickets: [], newer: [], votesMissing: {}, changes: {} };
+
+interface TicketEvent {
+  event_type: string;
+  ticket?: Parameters<typeof ticketOf>[0];
+  ticket_id?: string;
+  action?: string;
+  decided_by?: string;
+  reason?: string;
+  votes_missing?: number;
+  ts?: string;
+}
+
+/** Apply frames of `/v1/tickets/events`. `wanted` says whether a new ticket belongs to the list. */
+export function reduceInbox(
+  state: InboxState,
+  frames: readonly Frame[],
+  wanted: (ticket: Ticket) => boolean,
+): InboxState {
+  return frames.reduce((now, frame) => reduceOne(now, JSON.parse(frame.data) as TicketEvent, wanted), state);
+}
+
+function reduceOne(state: InboxState, event: TicketEvent, wanted: (ticket: Ticket) => boolean): InboxState {
+  switch (event.event_type) {
+    case "ticket_opened":
+      return opened(state, event, wanted);
+    case "ticket_voted":
+      return {
+        ...changed(state, event),
+        votesMissing: { ...state.votesMissing, [event.ticket_id!]: event.votes_missing ?? 0 },
+      };
+    case "ticket_decided":
+      return settled(state, event, (ticket) => ({
+        ...ticket,
+        status: "decided",
+        decision: {
+          id: "",
+          action: event.action as NonNullable<Ticket["decision"]>["action"],
+          payload: null,
+          reason: event.reason ?? null,
+          by: event.decided_by ?? "",
+          at: event.ts ? new Date(event.ts) : ticket.createdAt,
+        },
+      }));
+    case "ticket_expired":
+      return settled(state, event, (ticket) => ({ ...ticket, status: "expired" }));
+    case "ticket_void":
+      return settled(state, event, (ticket) => ({ ...ticket, status: "void" }));
+    default:
+      return state;
+  }
+}
+
+function opened(state: InboxState, event: TicketEvent, wanted: (ticket: Ticket) => boolean): InboxState {
+  const wire = event.ticket;
+  if (!wire?.id || known(state, wire.id)) return state;
+  const at = event.ts ?? new Date().toISOString();
+  const full = { ...BARE, ...wire, status: "open" as const, created_at: at };
+  const ticket = withExpiry(ticketOf(full as Parameters<typeof ticketOf>[0]), wire, at);
+  return wanted(ticket) ? { ...state, newer: [ticket, ...state.newer] } : state;
+}
+
+/** Fields that the event leaves out because they are null. */
+const BARE = {
+  tool_call_id: null,
+  response_schema: null,
+  reason: null,
+  message: "",
+  evidence: null,
+  event: null,
+  approvers: null,
+  expires_at: null,
+  on_expiry: null,
+  decision: null,
+  arguments: null,
+};
+
+/** Before a ticket is stored it has `expires_in` instead of `expires_at`. */
+function withExpiry(ticket: Ticket, wire: { expires_in?: number } & object, at: string): Ticket {
+  const seconds = wire.expires_in;
+  if (ticket.expiresAt || seconds === undefined) return ticket;
+  return { ...ticket, expiresAt: new Date(new Date(at).getTime() + seconds * 1000) };
+}
+
+function known(state: InboxState, id: string): boolean {
+  return state.tickets.some((one) => one.id === id) || state.newer.some((one) => one.id === id);
+}
+
+function settled(state: InboxState, event: TicketEvent, change: (ticket: Ticket) => Ticket): InboxState {
+  const id = event.ticket_id;
+  return {
+    ...changed(state, event),
+    tickets: state.tickets.map((one) => (one.id === id && one.status === "open" ? change(one) : one)),
+    // What was decided before anyone saw it isn't shown as new.
+    newer: state.newer.filter((one) => one.id !== id),
+  };
+}
+
+function changed(state: InboxState, event: TicketEvent): InboxState {
+  const id = event.ticket_id!;
+  return { ...state, changes: { ...state.changes, [id]: (state.changes[id] ?? 0) + 1 } };
+}

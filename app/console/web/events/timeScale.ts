@@ -1,0 +1,82 @@
+/** Maps times to pixels. Long stretches in which nothing is executed take little room. */
+import type { Piece, Span, Timeline } from "./timeline";
+
+export interface Stretch {
+  start: number;
+  end: number;
+  from: number;
+  to: number;
+  isShort: boolean;
+}
+
+export interface TimeScale {
+  stretches: Stretch[];
+  x(at: number): number;
+}
+
+const SHORT_PIXELS = 24;
+const LONG_MILLISECONDS = 30_000;
+const LONG_SHARE = 0.05;
+const MOST_FOR_WAITS = 0.4;
+
+export function timeScale(timeline: Timeline, width: number, isTrue: boolean): TimeScale {
+  const parts = partsOf(timeline);
+  const work = sum(parts.filter(({ isIdle }) => !isIdle));
+  const isLong = ({ start, end, isIdle }: Part) =>
+    !isTrue && isIdle && end - start > LONG_MILLISECONDS && end - start > LONG_SHARE * work;
+  const long = parts.filter(isLong);
+  const short = long.length ? Math.min(SHORT_PIXELS, (width * MOST_FOR_WAITS) / long.length) : 0;
+  const drawn = sum(parts.filter((part) => !isLong(part))) || 1;
+  const perMillisecond = (width - short * long.length) / drawn;
+  let from = 0;
+  const stretches = parts.map((part) => {
+    const size = isLong(part) ? short : (part.end - part.start) * perMillisecond;
+    const stretch = { start: part.start, end: part.end, from, to: from + size, isShort: isLong(part) };
+    from += size;
+    return stretch;
+  });
+  return { stretches, x: (at) => position(stretches, at) };
+}
+
+interface Part {
+  start: number;
+  end: number;
+  isIdle: boolean;
+}
+
+/** Stretches with work and without, in order. */
+function partsOf({ spans, start, end }: Timeline): Part[] {
+  const busy = merged(spans.filter(({ kind }) => kind !== "wait"), end);
+  const parts: Part[] = [];
+  let at = start;
+  for (const one of busy) {
+    if (one.start > at) parts.push({ start: at, end: one.start, isIdle: true });
+    parts.push({ start: Math.max(at, one.start), end: one.end, isIdle: false });
+    at = one.end;
+  }
+  if (end > at) parts.push({ start: at, end, isIdle: true });
+  return parts.filter((part) => part.end > part.start);
+}
+
+function merged(spans: readonly Span[], now: number): Piece[] {
+  const pieces = spans.flatMap(({ start, end, earlier }): Piece[] => [...earlier, { start, end: end ?? now }]);
+  const found: Piece[] = [];
+  for (const { start, end } of pieces.sort((one, other) => one.start - other.start)) {
+    const last = found.at(-1);
+    if (last && start <= last.end) last.end = Math.max(last.end, end);
+    else found.push({ start, end });
+  }
+  return found;
+}
+
+function sum(parts: readonly Part[]): number {
+  return parts.reduce((total, { start, end }) => total + end - start, 0);
+}
+
+function position(stretches: readonly Stretch[], at: number): number {
+  for (const { start, end, from, to } of stretches) {
+    if (at <= start) return from;
+    if (at < end) return from + ((to - from) * (at - start)) / (end - start);
+  }
+  return stretches.at(-1)?.to ?? 0;
+}

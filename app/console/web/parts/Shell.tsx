@@ -1,0 +1,126 @@
+/** The frame of every page: navigation, live state, theme, user, help. */
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { signOut, type Me } from "../core/api/session";
+import { useKeys } from "../core/keys";
+import { chooseTheme, chosenTheme, type Theme } from "../core/theme";
+import type { StreamState } from "../core/stream";
+import { pageUrl } from "../core/url";
+import { Help } from "./Help";
+import { Icon } from "./Icon";
+import { OpenId } from "./OpenId";
+
+interface Place {
+  name: string;
+  href: string;
+  /** The key after `g`. */
+  key: string;
+}
+
+export const PLACES: readonly Place[] = [
+  { name: "Inbox", href: pageUrl.inbox(), key: "i" },
+  { name: "Runs", href: pageUrl.runs(), key: "r" },
+  { name: "Threads", href: pageUrl.threads(), key: "t" },
+  { name: "Agents", href: pageUrl.agents(), key: "a" },
+  { name: "System", href: pageUrl.system(), key: "y" },
+  { name: "Start a run", href: pageUrl.start(), key: "s" },
+];
+
+interface ShellProps {
+  page: string;
+  me: Me | null;
+  live?: StreamState | undefined;
+  children: ComponentChildren;
+}
+
+export function Shell({ page, me, live, children }: ShellProps) {
+  const [isHelpOpen, openHelp] = useState(false);
+  const go = Object.fromEntries(PLACES.map(({ key, href }) => [`g ${key}`, () => location.assign(href)]));
+  const [isOpening, open] = useState(false);
+  useKeys({ ...go, "?": () => openHelp(true), "Ctrl+k": () => open(true) });
+  return (
+    <>
+      <a class="skip" href="#main">
+        Skip to content
+      </a>
+      <header class="top">
+        <a class="brand" href={pageUrl.inbox()}>
+          Holdfast
+        </a>
+        <nav aria-label="Pages">
+          {PLACES.map(({ name, href }) => (
+            <a key={name} href={href} {...(name === page ? { "aria-current": "page" as const } : {})}>
+              {name}
+            </a>
+          ))}
+        </nav>
+        <div class="row tools">
+          {live && <Live state={live} />}
+          <ThemeSwitch />
+          <button class="plain" onClick={() => openHelp(true)} aria-label="Keyboard help" title="Keys (?)">
+            ?
+          </button>
+          {me && <User me={me} />}
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
+      {isOpening && <OpenId onClose={() => open(false)} />}
+      {isHelpOpen && <Help onClose={() => openHelp(false)} />}
+    </>
+  );
+}
+
+const LIVE_TEXT: Record<StreamState, string> = {
+  connecting: "connecting",
+  live: "live",
+  waiting: "reconnecting",
+  ended: "ended",
+};
+
+function Live({ state }: { state: StreamState }) {
+  return (
+    <span class={`live is-${state}`} title="Changes appear by themselves">
+      {LIVE_TEXT[state]}
+    </span>
+  );
+}
+
+const NEXT: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
+const THEME_ICON: Record<Theme, string> = { system: "screen", light: "sun", dark: "moon" };
+
+function ThemeSwitch() {
+  const [theme, setTheme] = useState(chosenTheme);
+  const choose = () => {
+    chooseTheme(NEXT[theme]);
+    setTheme(NEXT[theme]);
+  };
+  return (
+    <button class="plain" onClick={choose} aria-label={`Colours: ${theme}`} title={`Colours: ${theme}`}>
+      <Icon name={THEME_ICON[theme]} />
+    </button>
+  );
+}
+
+function User({ me }: { me: Me }) {
+  const leave = async () => {
+    await signOut();
+    location.assign(pageUrl.login());
+  };
+  if (me.isKeyless) {
+    return (
+      <span class="user quiet" title="This server has no API keys, so every decision is by “local”.">
+        {me.subject}
+      </span>
+    );
+  }
+  return (
+    <span class="user row">
+      <b>{me.subject}</b>
+      <button class="plain" onClick={() => void leave()}>
+        Sign out
+      </button>
+    </span>
+  );
+}

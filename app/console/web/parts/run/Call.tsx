@@ -1,0 +1,84 @@
+/** A tool call, folded to one line: its name, first arguments and state. */
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Json, ToolCall, ToolResult } from "../../core/api/messages";
+import { isObject, pretty } from "../../core/json";
+import { shortened } from "../../core/text";
+import { Icon } from "../Icon";
+import { Arguments, JsonText } from "../JsonView";
+import { Mark } from "../Status";
+import { SafeText } from "../Text";
+
+type Look = Parameters<typeof Mark>[0]["look"];
+
+const LOOKS: Record<string, Look> = {
+  succeeded: ["ok", "done", "ok"],
+  failed: ["failed", "failed", "bad"],
+  cancelled: ["cancelled", "dropped", "quiet"],
+  waiting: ["person", "waits", "wait"],
+};
+const RUNNING: Look = ["running", "running", "busy"];
+
+interface CallProps {
+  call: ToolCall;
+  result: ToolResult | undefined;
+  output: string;
+  edited: Json | null;
+  /** The call's ticket. */
+  children?: ComponentChildren;
+}
+
+export function Call({ call, result, output, edited, children }: CallProps) {
+  const [isOpen, open] = useState(false);
+  const changed = isObject(edited) ? edited[call.id] : undefined;
+  return (
+    <div class="call">
+      <button class="call-head" aria-expanded={isOpen} onClick={() => open(!isOpen)}>
+        <Icon name={isOpen ? "down" : "next"} />
+        <code>{call.name}</code>
+        <span class="quiet small cut grow">
+          <SafeText text={shortened(oneLine(changed ?? call.arguments), 140).text} />
+        </span>
+        {changed !== undefined && <span class="badge warn">edited</span>}
+        <Mark look={LOOKS[result?.status ?? ""] ?? RUNNING} />
+      </button>
+      {isOpen && (
+        <div class="stack call-body">
+          <h4 class="quiet small">Arguments{changed !== undefined && " after the edit"}</h4>
+          <Arguments value={changed ?? call.arguments} schema={null} />
+          {changed !== undefined && (
+            <>
+              <h4 class="quiet small">As the model wanted them</h4>
+              <Arguments value={call.arguments} schema={null} />
+            </>
+          )}
+          {output && (
+            <>
+              <h4 class="quiet small">Output</h4>
+              <JsonText value={output} />
+            </>
+          )}
+          {result && result.status !== "waiting" && (
+            <>
+              <h4 class="quiet small">Result</h4>
+              <JsonText value={result.data == null ? result.text : result.data} />
+            </>
+          )}
+        </div>
+      )}
+      {!isOpen && output && !result && <pre class="output small quiet">{shortened(lastLine(output), 200).text}</pre>}
+      {children}
+    </div>
+  );
+}
+
+function oneLine(value: Json): string {
+  if (!isObject(value)) return pretty(value);
+  return Object.entries(value)
+    .map(([name, one]) => `${name} ${typeof one === "string" ? one : JSON.stringify(one)}`)
+    .join(", ");
+}
+
+function lastLine(text: string): string {
+  return text.trimEnd().split("\n").at(-1) ?? "";
+}

@@ -1,0 +1,70 @@
+/** Why a run doesn't move, and who has to act. */
+import { useEffect, useState } from "preact/hooks";
+import { explainRun, type Explanation, type Run } from "../../core/api/runs";
+import { age, clockTime, useNow } from "../../core/time";
+import { pageUrl } from "../../core/url";
+import { shortId } from "../../core/ids";
+import { Failure } from "../States";
+import { SafeText } from "../Text";
+
+/** Open by itself unless the run executes or has succeeded: then there is nothing to explain. */
+export function isWorthExplaining(run: Run): boolean {
+  return run.status !== "running" && run.outcome !== "succeeded";
+}
+
+export function Explain({ run, version }: { run: Run; version: number }) {
+  const [explanation, setExplanation] = useState<Explanation | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    const stopped = new AbortController();
+    setError(null);
+    explainRun(run.id, stopped.signal).then(setExplanation, (problem: unknown) => !stopped.signal.aborted && setError(problem));
+    return () => stopped.abort();
+  }, [run.id, run.status, version]);
+  if (error) return <Failure error={error} />;
+  if (!explanation) return null;
+  return (
+    <section class="explain notice" aria-label="Why it stands still">
+      <ul class="stack">
+        {explanation.reasons.map(({ code, text }) => (
+          <li key={code}>
+            <SafeText text={withoutRequest(text)} /> <code class="quiet tiny">{code}</code>
+          </li>
+        ))}
+        {explanation.failure && (
+          <li class="bad">
+            <SafeText text={explanation.failure.detail} /> <code class="tiny">{explanation.failure.code}</code>
+          </li>
+        )}
+      </ul>
+      <Facts explanation={explanation} />
+    </section>
+  );
+}
+
+function Facts({ explanation: { owner, queuePosition, activeRunId, nextAttemptAt, below } }: { explanation: Explanation }) {
+  const now = useNow();
+  return (
+    <p class="row small quiet">
+      {owner && (
+        <span class={owner.isAlive ? "" : "bad"}>
+          worker {owner.host}, process {owner.pid}, last heartbeat {age(owner.lastHeartbeatAt, now)} ago
+          {!owner.isAlive && ": lost"}
+        </span>
+      )}
+      {queuePosition !== null && <span>{queuePosition} before it in the queue of its thread</span>}
+      {activeRunId && <a href={pageUrl.run(activeRunId)}>the run before it</a>}
+      {nextAttemptAt && <span>next attempt {clockTime(nextAttemptAt, now)}</span>}
+      {below.map((one) => (
+        <a key={one.id} href={pageUrl.run(one.id)}>
+          {one.agentId} {shortId(one.id)}: {one.status}
+        </a>
+      ))}
+    </p>
+  );
+}
+
+/** The page has buttons, so the sentence about the request is left out. */
+function withoutRequest(text: string): string {
+  return text.replace(/ Answer with POST \S+\.?$/, "");
+}

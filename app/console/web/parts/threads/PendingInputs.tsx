@@ -1,0 +1,72 @@
+/** Messages that wait until a run reads them. Each can be changed or retracted until then. */
+import { useState } from "preact/hooks";
+import { changePending, retractPending, type PendingInput } from "../../core/api/threads";
+import { Failure } from "../States";
+import { SafeText } from "../Text";
+
+interface PendingInputsProps {
+  threadId: string;
+  inputs: readonly PendingInput[];
+  mayChange: boolean;
+  onChanged(): void;
+}
+
+export function PendingInputs({ threadId, inputs, mayChange, onChanged }: PendingInputsProps) {
+  if (!inputs.length) return null;
+  return (
+    <section class="pending stack" aria-label="Messages that wait">
+      <h2 class="small quiet">Not read yet</h2>
+      {inputs.map((input) => (
+        <Pending key={`${input.id}:${input.revision}`} threadId={threadId} input={input} mayChange={mayChange} onChanged={onChanged} />
+      ))}
+    </section>
+  );
+}
+
+function Pending({ threadId, input, mayChange, onChanged }: { threadId: string; input: PendingInput } & Pick<PendingInputsProps, "mayChange" | "onChanged">) {
+  const [text, setText] = useState<string | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const run = async (action: () => Promise<void>) => {
+    setError(null);
+    try {
+      await action();
+      setText(null);
+      onChanged();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <article class="pending-input">
+      {text === null ? (
+        <p class="plain-text">
+          <SafeText text={input.text} />
+        </p>
+      ) : (
+        <textarea aria-label="Change the message" rows={3} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      )}
+      {error ? <Failure error={error} onRetry={onChanged} /> : null}
+      {mayChange && (
+        <p class="row small">
+          {text === null ? (
+            <>
+              <button class="link" onClick={() => setText(input.text)}>
+                Edit
+              </button>
+              <button class="link" onClick={() => void run(() => retractPending(threadId, input))}>
+                Retract
+              </button>
+            </>
+          ) : (
+            <>
+              <button class="primary" disabled={!text.trim()} onClick={() => void run(() => changePending(threadId, input, text))}>
+                Save
+              </button>
+              <button onClick={() => setText(null)}>Keep as it was</button>
+            </>
+          )}
+        </p>
+      )}
+    </article>
+  );
+}

@@ -1,0 +1,38 @@
+/** One thread in the list. */
+import type { Thread } from "../../core/api/threads";
+import { shortId } from "../../core/ids";
+import { age } from "../../core/time";
+import { pageUrl } from "../../core/url";
+import { Mark } from "../Status";
+import { SafeText } from "../Text";
+
+export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen: boolean; now: Date }) {
+  const { id, messageCount, openRunId, queueLength, updatedAt, last } = thread;
+  return (
+    <a class="thread-row" href={pageUrl.thread(id)} data-thread={id} {...(isChosen ? { "aria-current": "page" as const } : {})}>
+      <span class="name cut">
+        <SafeText text={nameOf(thread)} />
+      </span>
+      <span class="quiet small number">{age(updatedAt, now)}</span>
+      {last?.text && (
+        <span class="said-last small cut">
+          <span class="quiet">{last.by === "user" ? "asked: " : ""}</span>
+          <SafeText text={last.text.replace(/\s+/g, " ")} />
+        </span>
+      )}
+      <span class="quiet small">
+        {messageCount} {messageCount === 1 ? "message" : "messages"}
+        {queueLength > 0 && `, ${queueLength} queued`}
+      </span>
+      {openRunId && (
+        <span class="small">
+          <Mark look={["running", "open run", "busy"]} />
+        </span>
+      )}
+    </a>
+  );
+}
+
+export function nameOf({ id, title, key, resourceId }: Thread): string {
+  return title || key || resourceId || `Thread ${shortId(id)}`;
+}

@@ -1,0 +1,1 @@
+"""Files that clients upload and tools save, and that messages refer to."""

@@ -1,0 +1,48 @@
+"""Files: a name and a media type for bytes, which are stored once for each tenant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.ids import FileId
+from app.domain.threads.messages import Block, FileSource, Media, Message, ToolOutcome
+
+CHUNK_BYTES = 262_143
+"""Of a file's bytes in the database. It is a multiple of three, so that chunks are encoded as base64 one by one."""
+MAX_NAME_CHARACTERS = 200
+MAX_SAVED_FILES = 1_000
+"""Of one run: more files of its tools are refused."""
+DEFAULT_MAX_FILE_BYTES = 20_000_000
+DEFAULT_MAX_INLINE_BYTES = 10_000_000
+UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file as stored. `sha256` is of its bytes, in hexadecimal."""
+
+    id: FileId
+    blob_id: str
+    name: str | None
+    media_type: str
+    size: int
+    sha256: str
+    created_by: str
+    created_at: datetime
+
+
+def media_of(messages: Sequence[Message]) -> Iterator[tuple[Media, FileSource]]:
+    """The media of messages that are files, in order."""
+    for message in messages:
+        yield from _media_in(message.content)
+
+
+def _media_in(content: Sequence[Block]) -> Iterator[tuple[Media, FileSource]]:
+    for block in content:
+        match block:
+            case Media(source=FileSource() as source):
+                yield block, source
+            case ToolOutcome(_, inner):
+                yield from _media_in(inner)
+            case _:
+                pass

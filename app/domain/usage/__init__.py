@@ -1,0 +1,1 @@
+"""What providers bill for requests to models: tokens and cost."""

@@ -1,0 +1,29 @@
+"""Which events a reader gets, and which variant of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.events.sse_encoding import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class EventSelection:
+    """A choice of events by their types. With `trace`, events have the fields that only traces need."""
+
+    only: frozenset[str] | None = None
+    """The types that pass; None lets all types pass."""
+    without: frozenset[str] = frozenset()
+    trace: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some types don't pass."""
+        return self.only is not None or bool(self.without)
+
+    def of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        only, without = self.only, self.without
+        if only is not None:
+            frames = [frame for frame in frames if frame.event_type in only]
+        if without:
+            frames = [frame for frame in frames if frame.event_type not in without]
+        return [frame.with_trace for frame in frames] if self.trace else frames

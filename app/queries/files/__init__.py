@@ -1,0 +1,1 @@
+"""Queries about files: one, a page of them, and their bytes."""

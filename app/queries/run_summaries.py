@@ -1,0 +1,44 @@
+"""Lists runs with what a table of runs shows."""
+
+from dataclasses import dataclass
+
+from app.context import ServiceContext
+from app.domain.principals import Principal, Scope
+from app.domain.runs.runs import RunFilter, RunRecord, Waiting
+from app.domain.slices import PageRequest, Slice
+from app.storage.runs import previews, runs
+from app.storage.tickets import child_tickets, listing
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run, the beginning of what it was asked, and how many decisions it waits for."""
+
+    run: RunRecord
+    preview: str
+    open_tickets: int = 0
+    is_asked_below: bool = False
+    """Whether tickets of runs below it are open."""
+
+    @property
+    def needs_decision(self) -> bool:
+        """Whether the run, if it waits, waits until a person acts."""
+        return bool(self.open_tickets) or self.is_asked_below or self.run.pause is not None
+
+
+async def list_summaries(
+    ctx: ServiceContext, principal: Principal, wanted: RunFilter, requested: PageRequest
+) -> Slice[RunSummary]:
+    principal.require(Scope.RUNS_READ)
+    tenant = principal.tenant
+    async with ctx.database.reading() as connection:
+        found = await runs.page(connection, tenant, wanted, requested)
+        waiting = [run.id for run in found if isinstance(run.state, Waiting)]
+        counts = await listing.count_open_of(connection, tenant, waiting) if waiting else {}
+        below = await child_tickets.with_open_below(connection, tenant, waiting)
+        texts = await previews.previews(connection, tenant, found) if found else {}
+    items = tuple(
+        RunSummary(run, texts.get(run.id, ""), counts.get(run.id, 0), run.id in below)
+        for run in found
+    )
+    return Slice(items, found.has_more)

@@ -1,0 +1,31 @@
+"""Structured output: its format, and models whose providers write it themselves."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from app.domain.json_values import JsonObject
+from app.domain.runs.output_specs import OutputSpec
+
+
+class OutputFormat(Protocol):
+    @property
+    def spec(self) -> OutputSpec: ...
+
+    def problem(self, value: JsonObject) -> str | None:
+        """Return what is wrong with a final answer, or None if it fits the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOutput:
+    """The format that the provider itself is asked for."""
+
+    name: str
+    schema: JsonObject
+    strict: bool
+
+
+@runtime_checkable
+class NativeOutputModel(Protocol):
+    """A model that can say whether its provider writes structured output."""
+
+    def has_native_output(self, *, with_tools: bool) -> bool: ...

@@ -1,0 +1,1 @@
+"""Files: their rows, the threads that use them, and their bytes in chunks."""

@@ -1,0 +1,117 @@
+"""Lists of threads: by creation, or by the start of their last run; found by the words of their titles."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, TextClause, func, literal, select, text
+
+from app.domain.ids import Tenant, ThreadId
+from app.domain.slices import PageRequest, Slice
+from app.domain.threads.keys import thread_id_of_key
+from app.domain.threads.messages import Role
+from app.domain.threads.threads import LastMessage, ListedThread, ThreadFilter, ThreadSort
+from app.storage.codec import Row
+from app.storage.page_rows import BY_CREATION, page_of
+from app.storage.postgres.database import Connection
+from app.storage.tables import runs, threads
+from app.storage.threads.threads import thread_of
+
+PREVIEW_CHARACTERS = 200
+_WORD = re.compile(r"\w+")
+_BY_LAST_RUN = ("last_run_at", "last_run_id")
+
+# The newest message that a person or the agent wrote, without results of tools.
+_LAST_MESSAGES = text("""
+SELECT t.id, m.role, m.created_at, left((
+    SELECT string_agg(part ->> 'text', ' ') FROM jsonb_array_elements(m.content) AS part
+    WHERE part ->> 'type' = 'text'), :characters) AS preview
+FROM unnest(CAST(:ids AS uuid[])) AS t(id), LATERAL (
+    SELECT role, content, created_at FROM messages
+    WHERE tenant = :tenant AND thread_id = t.id AND role IN ('user', 'assistant') AND visibility = 'all'
+    ORDER BY seq DESC LIMIT 1
+) AS m
+""")
+
+
+async def page(
+    connection: Connection,
+    tenant: Tenant,
+    wanted: ThreadFilter,
+    sort: ThreadSort,
+    requested: PageRequest,
+) -> Slice[ListedThread]:
+    """A page of threads. Sorted by their last run, threads without a run are left out."""
+    statement: Select[Any] = select(threads).where(
+        threads.c.tenant == tenant, *_conditions(tenant, wanted)
+    )
+    if sort is ThreadSort.CREATED:
+        return await page_of(connection, statement, _listed, requested, by=BY_CREATION)
+    is_latest = (
+        (runs.c.tenant == threads.c.tenant)
+        & (runs.c.thread_id == threads.c.id)
+        & (runs.c.id == threads.c.latest_run_id)
+    )
+    # Read in the order of the runs' index: no index of threads changes when a run starts or a step ends.
+    statement = statement.add_columns(
+        runs.c.created_at.label("last_run_at"), runs.c.id.label("last_run_id")
+    ).join(runs, is_latest)
+    return await page_of(connection, statement, _listed_by_run, requested, by=_BY_LAST_RUN)
+
+
+async def with_last_messages(
+    connection: Connection, tenant: Tenant, found: Sequence[ListedThread]
+) -> list[ListedThread]:
+    """The same threads with their last messages."""
+    given = {
+        "tenant": tenant,
+        "ids": [each.thread.id for each in found],
+        "characters": PREVIEW_CHARACTERS,
+    }
+    rows = (await connection.execute(_LAST_MESSAGES, given)).all()
+    messages = {
+        ThreadId(str(row["id"])): LastMessage(
+            Role(row["role"]), row["preview"] or "", row["created_at"]
+        )
+        for row in rows
+    }
+    return [replace(each, last_message=messages.get(each.thread.id)) for each in found]
+
+
+def _conditions(tenant: Tenant, wanted: ThreadFilter) -> Iterator[ColumnElement[bool] | TextClause]:
+    if wanted.key is not None:
+        # The id follows from the key, so that the key needs no index.
+        yield threads.c.id == thread_id_of_key(tenant, wanted.key)
+        yield threads.c.key == wanted.key
+    if wanted.title is not None:
+        yield _has_words(wanted.title)
+        # Lets Postgres use the partial index `threads_titles`.
+        yield text("threads.title IS NOT NULL")
+    if wanted.resource_id is not None:
+        yield threads.c.resource_id == wanted.resource_id
+    if wanted.parent_thread_id is not None:
+        yield threads.c.parent_thread_id == wanted.parent_thread_id
+    if wanted.metadata:
+        # The second condition lets Postgres use the partial index `threads_metadata`.
+        yield threads.c.metadata.contains(dict(wanted.metadata))
+        yield text("threads.metadata <> '{}'")
+
+
+def _has_words(title: str) -> ColumnElement[bool]:
+    """Whether the title has words that begin with each of these."""
+    words = _WORD.findall(title)
+    query = " & ".join(f"'{word}':*" for word in words)
+    vector = func.to_tsvector(text("'simple'::regconfig"), threads.c.title)
+    found: ColumnElement[bool] = vector.op("@@", is_comparison=True)(
+        func.to_tsquery(text("'simple'::regconfig"), query)
+    )
+    return found if words else literal(False)
+
+
+def _listed(row: Row) -> ListedThread:
+    return ListedThread(thread_of(row))
+
+
+def _listed_by_run(row: Row) -> ListedThread:
+    return ListedThread(thread_of(row), row["last_run_at"])

@@ -1,0 +1,146 @@
+"""The client of one MCP server, as this package uses it. `protocol` implements it with the library."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from app.domain.errors import HoldfastError
+from app.domain.json_values import Json, JsonObject
+from app.domain.redaction import Redact
+from app.tools.mcp.server_spec import McpServerSpec
+
+ShowProgress: TypeAlias = Callable[[float, float | None, str | None], None]
+
+
+class ServerAway(HoldfastError):
+    """The server can't be reached, so the call did not begin."""
+
+
+class ConnectionLost(HoldfastError):
+    """The connection broke while the server had the call: whether it took effect is unknown."""
+
+
+class SessionEnded(ServerAway):
+    """The server has forgotten the session: the call did not begin, and a new client may send it."""
+
+
+class AnswerLost(ConnectionLost):
+    """The answer to one call was lost; the client can still be used."""
+
+
+class CallTimedOut(HoldfastError):
+    """The server did not answer in time."""
+
+
+class RequestRefused(HoldfastError):
+    """The server answered with an error of the protocol."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTools:
+    """All tools that a server lists, as it describes them."""
+
+    tools: Sequence[JsonObject]
+    fresh_for: float | None = None
+    """Seconds for which the server says that the list is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """The result of a call. `parts` describe content that isn't text."""
+
+    text: str
+    data: Json = None
+    is_error: bool = False
+    parts: Sequence[JsonObject] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of a server: a form with a schema, or an address that a person has to visit."""
+
+    message: str
+    schema: JsonObject | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequired:
+    """The server needs answers before it continues the call. `state` comes back to it unchanged."""
+
+    questions: Mapping[str, Question]
+    state: str | None
+    unsupported: str | None = None
+    """What the server asks that can't be answered here, such as a model's answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionReply:
+    """The reply to one question: `accept`, `decline` or `cancel`."""
+
+    action: str
+    content: JsonObject | None = None
+
+
+class Dialogue(Protocol):
+    """The questions of one call that a server asks in mid-call."""
+
+    def known_reply(self, question: Question) -> QuestionReply | None:
+        """The reply that a person has given before; None for a new question."""
+
+    def ask(self, question: Question) -> QuestionReply:
+        """Note a new question for a person, and return the reply for now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """One request to call a tool. `replies` and `state` continue an earlier one."""
+
+    tool: str
+    arguments: JsonObject
+    meta: JsonObject = field(default_factory=dict)
+    replies: Mapping[str, QuestionReply] | None = None
+    state: str | None = None
+    dialogue: Dialogue | None = None
+    """Replies to questions that a server of the older protocol asks in mid-call; None declines them."""
+    on_progress: ShowProgress | None = None
+
+
+class McpClient(Protocol):
+    """An open client. Any task may call it; the task that opened it closes it."""
+
+    @property
+    def protocol_version(self) -> str: ...
+
+    @property
+    def server_version(self) -> str | None:
+        """The server's own name and version."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is broken."""
+
+    async def list_tools(self) -> ServerTools: ...
+
+    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEvents:
+    """What a client reports besides the results of its calls."""
+
+    on_tools_changed: Callable[[], None]
+    redact: Redact
+
+
+OpenClient: TypeAlias = Callable[
+    [McpServerSpec, Mapping[str, str], ClientEvents], AbstractAsyncContextManager[McpClient]
+]

@@ -1,0 +1,112 @@
+"""Converts the library's results to those of `app/tools/mcp/client`."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import mcp_types as wire
+
+from app.domain.json_values import JsonObject
+from app.tools.mcp.client import InputRequired, Question, QuestionReply, ServerAnswer
+
+_SAMPLING = "it asks for an answer of a model, which is not offered to servers"
+
+
+def described(tool: wire.Tool) -> JsonObject:
+    """What the server says about a tool, as JSON."""
+    return tool.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_none=True,
+        include={
+            "name",
+            "title",
+            "description",
+            "input_schema",
+            "output_schema",
+            "annotations",
+            "execution",
+        },
+    )
+
+
+def answer_of(result: wire.CallToolResult) -> ServerAnswer:
+    texts: list[str] = []
+    parts: list[JsonObject] = []
+    for block in result.content:
+        text, part = _content(block)
+        texts.append(text)
+        if part is not None:
+            parts.append(part)
+    text, data = "\n".join(texts), result.structured_content
+    if data is not None and not parts and _says_the_same(text, data):
+        text = ""
+    return ServerAnswer(text=text, data=data, is_error=result.is_error, parts=parts)
+
+
+def _says_the_same(text: str, data: Any) -> bool:
+    """Whether the text is the data once more, for older clients."""
+    try:
+        return bool(json.loads(text) == data)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _content(block: wire.ContentBlock) -> tuple[str, JsonObject | None]:
+    """The text for the model, and a description of content that isn't text."""
+    match block:
+        case wire.TextContent():
+            return block.text, None
+        case wire.ImageContent() | wire.AudioContent():
+            size = len(block.data) * 3 // 4
+            part = {"type": block.type, "media_type": block.mime_type, "bytes": size}
+            return f"[{block.type} {block.mime_type}, {size} bytes: not shown]", part
+        case wire.ResourceLink():
+            part = {"type": "resource_link", "uri": block.uri, "name": block.name}
+            return f"[resource {block.uri}: {block.title or block.name}]", part
+        case wire.EmbeddedResource(resource=wire.TextResourceContents() as resource):
+            part = {"type": "resource", "uri": resource.uri, "media_type": resource.mime_type}
+            return f"[resource {resource.uri}]\n{resource.text}", part
+        case wire.EmbeddedResource(resource=wire.BlobResourceContents() as resource):
+            size = len(resource.blob) * 3 // 4
+            part = {
+                "type": "resource",
+                "uri": resource.uri,
+                "media_type": resource.mime_type,
+                "bytes": size,
+            }
+            return f"[resource {resource.uri}, {size} bytes: not shown]", part
+        case wire.EmbeddedResource():
+            return "[resource]", None
+        case _:
+            assert_never(block)
+
+
+def input_required(result: wire.InputRequiredResult) -> InputRequired:
+    questions: dict[str, Question] = {}
+    unsupported = None
+    for key, request in (result.input_requests or {}).items():
+        match request:
+            case wire.ElicitRequest(params=params):
+                questions[key] = question_of(params)
+            case wire.CreateMessageRequest():
+                unsupported = _SAMPLING
+            case wire.ListRootsRequest():
+                unsupported = "it asks for the folders of a user, which there are not"
+            case _:
+                assert_never(request)
+    return InputRequired(questions=questions, state=result.request_state, unsupported=unsupported)
+
+
+def question_of(params: wire.ElicitRequestParams) -> Question:
+    if isinstance(params, wire.ElicitRequestURLParams):
+        return Question(message=params.message, url=params.url)
+    return Question(message=params.message, schema=params.requested_schema)
+
+
+def wire_replies(replies: Mapping[str, QuestionReply]) -> wire.InputResponses:
+    return {key: wire_reply(reply) for key, reply in replies.items()}
+
+
+def wire_reply(reply: QuestionReply) -> wire.ElicitResult:
+    return wire.ElicitResult.model_validate({"action": reply.action, "content": reply.content})

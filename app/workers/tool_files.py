@@ -1,0 +1,64 @@
+"""The files that tools of a run or a background task save and open."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from app.commands.files.save_from_tool import ToolOwner, save_from_tool
+from app.commands.files.writing import NewFile
+from app.domain.files.files import StoredFile
+from app.domain.ids import CallId, FileId, canonical_uuid
+from app.events.transaction import EventTransactions
+from app.queries.files.reading import chunks_of, file_not_found
+from app.runtime.ports.tool_files import OpenFile
+from app.storage.files import files
+from app.storage.files.saved_files import SavingCall
+from app.storage.postgres.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToolFiles:
+    """Saving is fenced: a worker that has lost the run or the task raises `OwnershipLost`."""
+
+    database: Database
+    outgoing: EventTransactions
+    owner: ToolOwner
+    max_bytes: int
+
+    async def save(
+        self,
+        call_id: CallId,
+        idempotency_key: str,
+        name: str,
+        pieces: AsyncIterator[bytes],
+        media_type: str | None,
+    ) -> FileId:
+        return await save_from_tool(
+            self.database.pool,
+            self.outgoing,
+            self.owner,
+            SavingCall(call_id, idempotency_key),
+            NewFile(name, media_type),
+            pieces,
+            self.max_bytes,
+        )
+
+    async def open(self, file_id: FileId) -> OpenFile:
+        known = canonical_uuid(file_id)
+        if known is None:
+            raise file_not_found(file_id)
+        async with self.database.reading_by_key() as connection:
+            file = await files.get(connection, self.owner.tenant, FileId(known))
+        if file is None:
+            raise file_not_found(file_id)
+        return self._opened(file)
+
+    def _opened(self, file: StoredFile) -> OpenFile:
+        pool, tenant = self.database.pool, self.owner.tenant
+        return OpenFile(
+            id=file.id,
+            name=file.name,
+            media_type=file.media_type,
+            size=file.size,
+            sha256=file.sha256,
+            pieces=lambda: chunks_of(pool, tenant, file, 0, file.size - 1),
+        )

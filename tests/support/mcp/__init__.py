@@ -1,0 +1,1 @@
+"""MCP servers for tests, as programs of their own."""

@@ -1,0 +1,97 @@
+"""A shop as an MCP server. Payments are lines of a file; what else happens is set by variables.
+
+`SHOP_FILE` is the file, `SHOP_KEY` seals the state of questions, so that another process can read it, and
+`SHOP_TTL` is the time in seconds for which such a state is valid. The file `SHOP_NEWS` changes a description.
+"""
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.request_state import RequestStateSecurity
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel
+
+FILE = Path(os.environ.get("SHOP_FILE", "/dev/null"))
+NEWS = Path(os.environ.get("SHOP_NEWS", "/dev/null"))
+security = RequestStateSecurity(
+    keys=[os.environ.get("SHOP_KEY", "0" * 32)], ttl=float(os.environ.get("SHOP_TTL", "600"))
+)
+shop = MCPServer("shop", version="1.0", request_state_security=security)
+READ = ToolAnnotations(read_only_hint=True)
+
+
+class Consent(BaseModel):
+    agrees: bool
+    note: str = ""
+
+
+def consent(amount: int) -> Elicit[Consent]:
+    return Elicit(f"May {amount} be paid?", Consent)
+
+
+def note(line: str) -> None:
+    with FILE.open("a") as file:
+        file.write(f"{line}\n")
+
+
+@shop.tool(
+    annotations=READ, description="Find an order." + (NEWS.read_text() if NEWS.is_file() else "")
+)
+def find_order(number: str) -> dict[str, str]:
+    return {"number": number, "state": "sent"}
+
+
+@shop.tool()
+def pay(amount: int, agreed: Annotated[Consent, Resolve(consent)]) -> str:
+    """Pay an amount, after a person agreed."""
+    note(f"paid {amount} {agreed.agrees} {agreed.note}")
+    return f"paid {amount}" if agreed.agrees else "not paid"
+
+
+@shop.tool(annotations=READ)
+def read_with_consent(amount: int, agreed: Annotated[Consent, Resolve(consent)]) -> str:
+    """Read something, after a person agreed."""
+    return f"read {amount} {agreed.agrees}"
+
+
+@shop.tool(annotations=READ)
+async def wait(seconds: float, ctx: Context) -> str:
+    """Wait, and show progress."""
+    note("waiting")
+    await ctx.report_progress(1, 2, "half")
+    await anyio.sleep(seconds)
+    return "waited"
+
+
+@shop.tool()
+def die_unsafely() -> str:
+    """End the server in mid-call."""
+    note("died")
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+@shop.tool(annotations=READ)
+def die_once() -> str:
+    """End the server in the first call only."""
+    note("tried")
+    if FILE.read_text().count("tried") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@shop.tool(annotations=READ)
+def environment(name: str) -> str:
+    return os.environ.get(name, "unset")
+
+
+if __name__ == "__main__":
+    if "SHOP_PORT" in os.environ:
+        shop.run("streamable-http", port=int(os.environ["SHOP_PORT"]))
+    else:
+        shop.run("stdio")

@@ -1,0 +1,150 @@
+"""axe-core finds nothing on any page: light, dark and on a phone; empty, full and in error; by keyboard alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, Route, expect
+
+from tests.support.servers import Server
+from tests.support.streams import Client
+from tests.system.console.browser import PHONE, TEST_SECONDS, WIDE, User, using
+from tests.system.readers import CLIENTS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
+
+AXE = Path(CLIENTS) / "node_modules" / "axe-core" / "axe.min.js"
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+PAGES_THAT_READ = (
+    "inbox",
+    "tickets/some-id",
+    "runs",
+    "runs/some-id",
+    "threads",
+    "threads/some-id",
+    "agents",
+    "agents/clerk",
+    "system",
+    "start",
+)
+RULES = {"runOnly": {"type": "tag", "values": TAGS}}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": WIDE},
+    "dark": {"color_scheme": "dark", "viewport": WIDE},
+    "phone": {"color_scheme": "light", "viewport": PHONE, "has_touch": True},
+}
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe-core finds. It runs outside of the page's policy, which stays on."""
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("rules => axe.run(document, rules)", RULES)
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+async def fits(page: Page) -> bool:
+    """Whether nothing is wider than the page."""
+    wide: bool = await page.evaluate(
+        "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
+    return wide
+
+
+async def check(user: User) -> None:
+    await user.loaded()
+    assert await violations(user.page) == [], user.page.url
+    assert await fits(user.page), user.page.url
+
+
+async def waiting_run(client: Client, agent: str, prompt: str) -> dict[str, Any]:
+    return await client.settled((await client.start(agent, prompt))["id"])
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_pages_with_content(team: Server, browser: Browser, look: str) -> None:
+    async with team.client("ann") as client:
+        arguments = {"number": "A-17", "amount": 80, "lines": ["a lamp " * 40]}
+        run = await waiting_run(client, "clerk", f"CALL refund {json.dumps(arguments)}")
+        asked = await waiting_run(client, "asker", "CALL fill_in {}")
+        talk = "# Title\n\n- **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode\n```"
+        said = await client.ended((await client.start("talker", talk))["id"])
+    async with using(browser, team.base, f"full-{look}", key="ann", **LOOKS[look]) as user:
+        await check(user)
+        await user.open(f"tickets/{run['waiting']['tickets'][0]['id']}")
+        await check(user)
+        for name in ("Approve", "Edit", "Reject"):
+            await user.button(name).first.click()
+            await check(user)
+            await user.button("Back").click()
+        await user.open(f"tickets/{asked['waiting']['tickets'][0]['id']}")
+        await user.button("Answer").click()
+        await check(user)
+        for one in (run, said):
+            await user.open(f"runs/{one['id']}")
+            await check(user)
+            await user.page.get_by_role("tab", name="Audit").click()
+            await check(user)
+        await user.open("start")
+        await check(user)
+        await user.button("Keyboard help").click()
+        await check(user)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_empty_pages(team: Server, browser: Browser, look: str) -> None:
+    async with using(browser, team.base, f"empty-{look}", **LOOKS[look]) as user:
+        user.expected_statuses = {401}
+        await user.open("login")
+        await check(user)
+        await user.sign_in("stranger")
+        await user.sees("Nothing waits for you")
+        await check(user)
+        for path in ("runs", "threads", "system"):
+            await user.open(path)
+            await check(user)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_pages_in_error(team: Server, browser: Browser, look: str) -> None:
+    async def refuse(route: Route) -> None:
+        problem = {"code": "overloaded", "detail": "Try again.", "trace_id": "t-1", "status": 503}
+        await route.fulfill(status=503, json=problem)
+
+    async with using(browser, team.base, f"error-{look}", key="ann", **LOOKS[look]) as user:
+        user.expected_statuses = {503}
+        await user.page.route("**/v1/tickets**", refuse)
+        await user.page.route("**/v1/runs/**", refuse)
+        await user.page.route("**/v1/agents**", refuse)
+        await user.page.route("**/v1/run-summaries**", refuse)
+        await user.page.route("**/v1/threads**", refuse)
+        await user.page.route("**/health", refuse)
+        for path in PAGES_THAT_READ:
+            await user.page.goto(f"{team.base}/console/{path}")
+            await expect(user.page.get_by_role("alert").first).to_contain_text("overloaded")
+            await check(user)
+
+
+async def test_a_ticket_is_found_and_decided_by_keyboard_alone(
+    team: Server, browser: Browser
+) -> None:
+    async with team.client("ann") as client:
+        prompt = 'CALL refund {"number": "KEYS", "amount": 1}'
+        run = await waiting_run(client, "clerk", prompt)
+        async with using(browser, team.base, "keys", key="ann") as user:
+            await user.press("j")
+            await expect(user.page.locator(".card")).to_contain_text("KEYS")
+            await user.press("r")
+            await expect(user.page.get_by_label("Reason, for the model (optional)")).to_be_focused()
+            await user.page.keyboard.type("not today")
+            await user.press("Control+Enter")
+            await expect(user.page.locator(".card")).to_contain_text("rejected")
+            assert "not today" in (await client.ended(run["id"]))["final_output"]
+            await user.press("?")
+            await user.sees("Use single letters as keys")
+            await user.press("Escape")
+            await expect(user.page.get_by_role("dialog")).to_have_count(0)
