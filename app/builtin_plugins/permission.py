@@ -5,6 +5,7 @@ allow what the file denies. A denial is a result that the model reads; the run c
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -31,6 +32,8 @@ from app.runtime.plugins import (
     SetResult,
     Suspend,
 )
+
+_MAX_CACHED_NAMES = 1024
 
 
 class PermissionRule(PluginConfig):
@@ -60,10 +63,15 @@ def permission_plugin(spec: AgentSpec, wanted: Permission) -> Plugin:
     """The permission plugin. The tools in the agent's `approval` list count as rules that ask."""
     default = Behavior(wanted.default)
     of_file = [*_rules_of_approval(spec), *_rules_of_table(wanted)]
-    hidden = frozenset(tool for tool in spec.tools if never_runs(tool, of_file, default))
+    may_deny = Behavior.DENY in {default, *(rule.behavior for rule in of_file)}
 
-    async def before_inference(_: HookView) -> Sequence[Request]:
-        return [HideTools(hidden)]
+    @lru_cache(maxsize=_MAX_CACHED_NAMES)
+    def is_always_denied(tool: str) -> bool:
+        return never_runs(tool, of_file, default)
+
+    async def before_inference(view: HookView) -> Sequence[Request]:
+        # The tools of MCP servers and of requests are known only now.
+        return [HideTools(frozenset(filter(is_always_denied, view.tool_names)))]
 
     async def at_the_gate(view: HookView) -> Sequence[Request]:
         call = view.call
@@ -88,7 +96,7 @@ def permission_plugin(spec: AgentSpec, wanted: Permission) -> Plugin:
                 return [SetResult(_denied(call, rule))]
 
     hooks: dict[Phase, Hook] = {Phase.TOOL_GATE: at_the_gate}
-    if hidden:
+    if may_deny:
         hooks[Phase.BEFORE_INFERENCE] = before_inference
     return Plugin(name=PERMISSION, hooks=hooks)
 

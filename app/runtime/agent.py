@@ -1,6 +1,6 @@
 """Resolved agents: executed by the loop or by a remote server; and the protocol that finds them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -38,6 +38,13 @@ class ResolvedAgent:
     """If it has many tools: the search tool, which is one of `tools`, and those that it finds."""
     is_placeholder: bool = False
     """Whether it replaces an agent whose code isn't loaded. Its hooks are not called then."""
+
+    @property
+    def hideable_tools(self) -> Collection[str]:
+        """The names of the tools that rules are about: all but the search tool."""
+        if self.tool_search is None:
+            return self.tools.keys()
+        return self.tools.keys() - {self.tool_search.name}
 
     @property
     def capabilities(self) -> Capabilities:

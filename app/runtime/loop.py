@@ -168,7 +168,7 @@ async def _run_step(run: ActiveRun) -> Ending | None:
         if (ending := await _check_before_step(run)) is not None:
             return ending
         run.begin_step()
-    requests = await call_hooks(run, Phase.BEFORE_INFERENCE)
+    requests = await call_hooks(run, Phase.BEFORE_INFERENCE, tool_names=run.agent.hideable_tools)
     if (ending := await _stop_or_wait(run, requests)) is not None:
         return ending
     run.compaction.consider(run.record.id, run.agent, run.log, run.state.snapshot)

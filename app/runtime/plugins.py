@@ -4,7 +4,7 @@ A hook changes nothing itself. So all hooks of a phase see the same state in any
 which plugin asked for what.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -71,6 +71,8 @@ class HookView:
     usage: Usage
     active_seconds: float
     """Time spent executing, over all activations, without waits."""
+    tool_names: Collection[str] = ()
+    """Before inference: the names of the run's tools, with those of MCP servers and of the request."""
     call: ToolCall | None = None
     """The current call, with the arguments that it runs with."""
     tool: ToolDescriptor | None = None

@@ -392,6 +392,8 @@ tool_calls = Table(
     Column("status", Text, nullable=False),
     Column("effect", Text, nullable=False),
     Column("idempotency_key", Text, nullable=False),
+    # The digest of an MCP tool's description when the model called it.
+    Column("tool_digest", Text),
     Column("attempt", Integer, nullable=False),
     Column("worker", _uuid),
     Column("started_at", _time),

@@ -6,6 +6,7 @@ import pytest
 
 from app.commands.tickets import rules
 from app.commands.tickets.decision_types import DecisionRequest
+from app.domain.agents.tool_search import ToolSearchMode, ToolSearchPolicy
 from app.domain.errors import Invalid, NotFound
 from app.domain.ids import AgentId, CallId, RuleId
 from app.domain.rules.remembered import Match, Remember, RememberedRule, RuleScope
@@ -156,6 +157,38 @@ async def test_a_tool_that_is_always_denied_is_not_offered_to_the_model(database
     async with open_replica(database_url, agent, script) as replica:
         await (await replica.start()).finished()
     assert [[tool.name for tool in request.tools] for request in script.requests] == [["other"]] * 2
+
+
+async def test_a_denied_tool_that_comes_with_the_request_is_not_offered(database_url: str) -> None:
+    probe = Probe()
+    table = {
+        "default": "allow",
+        "rules": [{"tool": "pick_*", "behavior": "deny", "frontend": True}],
+    }
+    agent = an_agent(probe.tool, plugin_tables={"permission": table})
+    pick = {"name": "pick_color", "description": "Pick.", "parameters": {"type": "object"}}
+    script = in_order(turn("done"))
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start(frontend_tools=[pick])).finished()
+    assert [[tool.name for tool in request.tools] for request in script.requests] == [["probe"]]
+
+
+async def test_the_search_tool_is_offered_although_rules_deny_what_they_do_not_name(
+    database_url: str,
+) -> None:
+    probes = [Probe(name=name) for name in ("apple", "banana")]
+    table = {"default": "deny", "rules": [{"tool": "apple", "behavior": "allow"}]}
+    agent = an_agent(
+        *(probe.tool for probe in probes),
+        plugin_tables={"permission": table},
+        tool_search=ToolSearchPolicy(mode=ToolSearchMode.ON),
+    )
+    search = Call(tool="search_tools", arguments={"query": "apple banana"}, id=CallId("c1"))
+    script = in_order(turn(search), turn("done"))
+    async with open_replica(database_url, agent, script) as replica:
+        await (await replica.start()).finished()
+    shown = [[tool.name for tool in request.tools] for request in script.requests]
+    assert shown == [["search_tools"], ["search_tools", "apple"]]
 
 
 # --- remembered rules -----------------------------------------------------------------------------

@@ -182,6 +182,7 @@ def call_of(run: NewRun, status: CallStatus, id: str = "call-1") -> CallState:
         status=status,
         effect=Effect.UNSAFE,
         idempotency_key=idempotency_key(run.id, 0, CallId(id)),
+        tool_digest="sha256:0a",
     )
 
 

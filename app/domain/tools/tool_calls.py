@@ -206,6 +206,8 @@ class CallState:
     idempotency_key: str
     edited_arguments: JsonObject | None = None
     unreported_outcome: UnreportedOutcome | None = None
+    tool_digest: str | None = None
+    """The digest of the tool's description when the model called it, for tools that have one."""
 
     @property
     def effective_arguments(self) -> Json:

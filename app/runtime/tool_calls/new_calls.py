@@ -21,6 +21,7 @@ def new_calls(run: ActiveRun, calls: Sequence[ToolCall]) -> list[CallState]:
                 status=CallStatus.PENDING,
                 effect=Effect.UNSAFE if tool is None else tool.descriptor.effect,
                 idempotency_key=idempotency_key(run.record.id, run.step_index, call.id),
+                tool_digest=None if tool is None else tool.descriptor.digest,
             )
         )
     return states

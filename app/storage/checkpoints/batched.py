@@ -79,14 +79,17 @@ WITH wanted AS (
     JOIN owned o ON o.i = m.i
 ), call AS (
     INSERT INTO tool_calls AS t (tenant, run_id, step_index, call_id, position, name, arguments,
-        edited_arguments, unreported_outcome, status, effect, idempotency_key, attempt, worker, started_at, updated_at)
+        edited_arguments, unreported_outcome, status, effect, idempotency_key, tool_digest,
+        attempt, worker, started_at, updated_at)
     SELECT o.tenant, o.run_id, c.step_index, c.call_id, c.position, c.name, c.arguments::jsonb,
-        c.edited_arguments::jsonb, c.unreported_outcome::jsonb, c.status, c.effect, c.key, o.attempt,
+        c.edited_arguments::jsonb, c.unreported_outcome::jsonb, c.status, c.effect, c.key, c.digest,
+        o.attempt,
         CASE WHEN c.status = 'running' THEN run.owner END,
         CASE WHEN c.status = 'running' THEN $19 END, $19
     FROM unnest($31::int[], $32::int[], $33::text[], $34::int[], $35::text[], $36::text[],
-        $37::text[], $38::text[], $39::text[], $40::text[], $41::text[])
-        AS c(i, step_index, call_id, position, name, arguments, edited_arguments, unreported_outcome, status, effect, key)
+        $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $54::text[])
+        AS c(i, step_index, call_id, position, name, arguments, edited_arguments, unreported_outcome, status, effect, key,
+            digest)
     JOIN owned o ON o.i = c.i JOIN run ON run.i = c.i
     ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
         SET status = excluded.status, edited_arguments = excluded.edited_arguments, unreported_outcome = excluded.unreported_outcome,
@@ -129,7 +132,7 @@ _MAY_SUSPEND = """AND (w.status <> 'waiting'
                         AND NOT EXISTS (SELECT FROM unnest($47::int[], $48::uuid[]) AS a(i, ticket)
                             WHERE a.i = w.i AND a.ticket = k.id))))"""
 _WITH_SUSPENSIONS = _CHECKPOINT.replace("/* may suspend */", _MAY_SUSPEND).replace(
-    "/* opened */", ", " + opened_ctes("$54", "JOIN owned o ON o.i = k.i")
+    "/* opened */", ", " + opened_ctes("$55", "JOIN owned o ON o.i = k.i")
 )
 
 
@@ -139,9 +142,9 @@ def _with_billed(statement: str, parameter: str) -> str:
 
 _STATEMENTS = {
     (False, False): _CHECKPOINT,
-    (False, True): _with_billed(_CHECKPOINT, "$54"),
+    (False, True): _with_billed(_CHECKPOINT, "$55"),
     (True, False): _WITH_SUSPENSIONS,
-    (True, True): _with_billed(_WITH_SUSPENSIONS, "$55"),
+    (True, True): _with_billed(_WITH_SUSPENSIONS, "$56"),
 }
 """The statements by whether they open tickets, and whether they write rows of the usage ledger."""
 
@@ -174,12 +177,13 @@ async def checkpoint(
     billed: list[str] = []
     if any(c.billed for c in checkpoints):
         billed = [billed_json((i, each) for i, c in enumerate(checkpoints, 1) for each in c.billed)]
+    *calls, digests = _call_columns(checkpoints)
     rows = await pool.fetch(
         _STATEMENTS[bool(opened), bool(billed)],
         *_run_columns(checkpoints, [len(entries) for _, entries in writes]),
         at,
         *_message_columns(checkpoints),
-        *_call_columns(checkpoints),
+        *calls,
         *event_columns(entries for _, entries in writes),
         *_applied_columns(checkpoints),
         [None if c.thread_state is None else storable_json(c.thread_state) for c in checkpoints],
@@ -187,6 +191,7 @@ async def checkpoint(
         [None if waiting is None else waiting.reason.value for waiting in suspensions],
         [None if waiting is None else storable(waiting.message) for waiting in suspensions],
         [_structured_output(c) for c in checkpoints],
+        digests,
         *opened,
         *billed,
     )
@@ -249,7 +254,7 @@ def _message_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
 
 def _call_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
     return transposed(
-        11,
+        12,
         (
             (
                 index,
@@ -265,6 +270,7 @@ def _call_columns(checkpoints: Sequence[Checkpoint]) -> list[list[Any]]:
                 call.status.value,
                 call.effect.value,
                 call.idempotency_key,
+                call.tool_digest,
             )
             for index, checkpoint in enumerate(checkpoints, 1)
             if not checkpoint.calls_settled

@@ -106,6 +106,7 @@ async def write_calls(
             "status": state.status.value,
             "effect": state.effect.value,
             "idempotency_key": state.idempotency_key,
+            "tool_digest": state.tool_digest,
             "attempt": checkpoint.attempt,
             "worker": owner if state.status is CallStatus.RUNNING else None,
             "started_at": at if state.status is CallStatus.RUNNING else None,

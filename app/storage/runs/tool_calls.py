@@ -31,5 +31,6 @@ def call_of(row: Row) -> CallState:
         effect=Effect(row["effect"]),
         idempotency_key=row["idempotency_key"],
         edited_arguments=row["edited_arguments"],
+        tool_digest=row["tool_digest"],
         unreported_outcome=None if outcome is None else outcome_from_json(row["name"], outcome),
     )
