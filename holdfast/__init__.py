@@ -25,6 +25,7 @@ from app.runtime.ports.tool_files import OpenFile
 from app.runtime.state import MergeStrategy, StateKey, StateScope, UpdateRejected
 from app.tools.functions.decorator import FunctionTool, tool
 from app.tools.functions.failure import ToolFailed
+from app.tools.functions.result_files import ResultWithFiles, ToolFile
 from app.tools.functions.startup import StartupFunction, startup
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "MergeStrategy",
     "OpenFile",
     "QuestionInvalid",
+    "ResultWithFiles",
     "ResumeMode",
     "RunInfo",
     "StartupFunction",
@@ -51,6 +53,7 @@ __all__ = [
     "SuspensionRequest",
     "ToolContext",
     "ToolFailed",
+    "ToolFile",
     "UpdateRejected",
     "startup",
     "tool",

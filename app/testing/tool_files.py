@@ -100,6 +100,9 @@ class MemoryToolFiles:
         file = SavedFile(id=new_id(), name=name, media_type=checked, data=bytes(data))
         return self.files.add(call_id, idempotency_key, file)
 
+    async def refer(self, file_id: FileId) -> OpenFile:
+        return await self.open(file_id)
+
     async def open(self, file_id: FileId) -> OpenFile:
         file = self.files.get(file_id)
         if file is None:

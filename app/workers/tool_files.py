@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.commands.files.save_from_tool import ToolOwner, save_from_tool
+from app.commands.files.save_from_tool import ToolOwner, refer_from_tool, save_from_tool
 from app.commands.files.writing import NewFile
 from app.domain.files.files import StoredFile
 from app.domain.ids import CallId, FileId, canonical_uuid
@@ -41,6 +41,11 @@ class StoredToolFiles:
             pieces,
             self.max_bytes,
         )
+
+    async def refer(self, file_id: FileId) -> OpenFile:
+        file = await self.open(file_id)
+        await refer_from_tool(self.outgoing, self.owner, FileId(file.id))
+        return file
 
     async def open(self, file_id: FileId) -> OpenFile:
         known = canonical_uuid(file_id)

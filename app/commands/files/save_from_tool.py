@@ -15,6 +15,7 @@ from app.domain.files.files import StoredFile
 from app.domain.ids import CallId, FileId, RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.events.transaction import EventTransactions, Transaction
+from app.queries.files.reading import file_not_found
 from app.storage.children import background_tasks
 from app.storage.files import blobs, files, saved_files
 from app.storage.files.saved_files import SavingCall
@@ -50,6 +51,16 @@ async def save_from_tool(
             return await _add(transaction, record, call, new, written)
 
     return await write_bytes(pool, owner.tenant, new, pieces, max_bytes, add)
+
+
+async def refer_from_tool(outgoing: EventTransactions, owner: ToolOwner, file_id: FileId) -> None:
+    """Let the run's thread refer to a file of the tenant; refuse one that was deleted meanwhile."""
+    async with outgoing.transaction() as transaction:
+        record = await _locked_run(transaction, owner)
+        connection = transaction.connection
+        if not await files.get_all(connection, record.tenant, [file_id], lock=True):
+            raise file_not_found(file_id)
+        await files.refer(connection, record.tenant, record.thread_id, [file_id])
 
 
 async def _locked_run(transaction: Transaction, owner: ToolOwner) -> RunRecord:

@@ -14,7 +14,7 @@ from typing import Any
 from app.domain.children.child_runs import ChildWork, result_of_report
 from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, Tenant, ThreadId
 from app.domain.json_values import Json, JsonObject, as_object, compact
-from app.domain.threads.messages import Message, Role, Text, Visibility
+from app.domain.threads.messages import Message, Role, Text, Visibility, block_to_json
 from app.domain.tools.tool_calls import Effect, ResultStatus, ToolResult
 
 OUTCOME_UNKNOWN = "task outcome unknown: its worker was lost"
@@ -133,13 +133,21 @@ def outcome_of(result: ToolResult) -> TaskOutcome:
     """The outcome of a task, from its tool's result. A task can't suspend, so a suspension is an error."""
     match result.status:
         case ResultStatus.SUCCESS:
-            return TaskOutcome(TaskStatus.SUCCEEDED, result.data)
+            return TaskOutcome(TaskStatus.SUCCEEDED, _value_of(result))
         case ResultStatus.ERROR:
             return task_failed(result.text)
         case ResultStatus.PENDING:
             return task_failed(
                 "a background task can't ask a person; call the tool in the foreground"
             )
+
+
+def _value_of(result: ToolResult) -> Json:
+    """What the task reports: the data, or the text if there are none. With files it is an object with both."""
+    value = result.message if result.data is None else result.data
+    if not result.media:
+        return value
+    return {"result": result.text, "media": [block_to_json(each) for each in result.media]}
 
 
 def outcome_of_report(tool_name: str, report: Json) -> TaskOutcome:

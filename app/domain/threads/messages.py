@@ -292,15 +292,20 @@ def message_to_json(message: Message) -> dict[str, Any]:
     if message.edited_arguments is not None:
         body["edited_arguments"] = message.edited_arguments
     if message.result is not None:
-        body["result"] = call_result_to_json(message.text, message.result)
+        media = [block for block in message.content if isinstance(block, Media)]
+        body["result"] = call_result_to_json(message.text, message.result, media)
     if message.cut_short is not None:
         body["cut_short"] = message.cut_short.value
     return body
 
 
-def call_result_to_json(text: str, stored: JsonObject) -> dict[str, Any]:
+def call_result_to_json(
+    text: str, stored: JsonObject, media: Sequence[Media] = ()
+) -> dict[str, Any]:
     """A call's result as events and the log show it: `waiting`, or `done` with its outcome."""
     rest = {name: value for name, value in stored.items() if name != "status"}
+    if media:
+        rest["media"] = [block_to_json(each) for each in media]
     status = stored["status"]
     if status == _SUSPENDED:
         return {"text": text, "status": "waiting", **rest}

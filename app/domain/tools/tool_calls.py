@@ -1,6 +1,6 @@
 """Tool calls: descriptors of tools, the states of a call, and its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -8,7 +8,16 @@ from typing import Any
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject, as_object, compact
 from app.domain.signals import EventWait, event_wait_from_json
-from app.domain.threads.messages import Message, Role, Text, ToolCall, call_result_to_json
+from app.domain.threads.messages import (
+    Media,
+    Message,
+    Role,
+    Text,
+    ToolCall,
+    block_from_json,
+    block_to_json,
+    call_result_to_json,
+)
 
 INTERRUPTED = "[Tool execution was interrupted]"
 
@@ -103,6 +112,8 @@ class ToolResult:
     message: str | None = None
     suspension: SuspensionRequest | None = None
     metadata: JsonObject | None = None
+    media: tuple[Media, ...] = ()
+    """Files that the model reads behind the text."""
     may_be_retried: bool = field(default=True, compare=False)
     """For errors: whether a retry may succeed. A hint, which is never stored."""
 
@@ -144,7 +155,7 @@ class ToolResult:
 
     def to_json(self, status: CallStatus) -> dict[str, Any]:
         """The result as events and the log show it: the text that the model reads, and what else there is."""
-        return call_result_to_json(self.text, self._stored(status))
+        return call_result_to_json(self.text, self._stored(status), self.media)
 
     def _stored(self, status: CallStatus) -> dict[str, Json]:
         body: dict[str, Json] = {"status": status.value}
@@ -164,7 +175,7 @@ class ToolResult:
         return Message(
             id=message_id,
             role=Role.TOOL,
-            content=(Text(self.text),),
+            content=(Text(self.text), *self.media),
             tool_call_id=call_id,
             edited_arguments=edited_arguments,
             result=self._stored(status),
@@ -237,6 +248,7 @@ def outcome_to_json(outcome: UnreportedOutcome) -> dict[str, Any]:
             "suspension": None
             if result.suspension is None
             else _suspension_to_json(result.suspension),
+            **_media_to_json(result.media),
         },
         "changes": [list(change) for change in outcome.changes],
     }
@@ -250,6 +262,11 @@ def outcome_from_json(tool_name: str, raw: Mapping[str, Any]) -> UnreportedOutco
     )
 
 
+def _media_to_json(media: Sequence[Media]) -> dict[str, Any]:
+    """Nothing without media: releases before them read the other keys."""
+    return {"media": [block_to_json(each) for each in media]} if media else {}
+
+
 def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
     suspension = raw["suspension"]
     return ToolResult(
@@ -259,6 +276,11 @@ def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
         raw["message"],
         None if suspension is None else _suspension_from_json(suspension),
         raw["metadata"],
+        tuple(
+            block
+            for each in raw.get("media", ())
+            if isinstance(block := block_from_json(each), Media)
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """Builds the body of an OpenAI-compatible request from a ModelRequest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from app.domain.inference.options import NO_OPTIONS
@@ -44,7 +44,7 @@ def request_body(
 
     Provider data go back to their `issuer` only.
     """
-    messages = [_message(message, issuer) for message in request.messages]
+    messages = _messages(request.messages, issuer)
     if request.system_prompt:
         messages.insert(0, {"role": "system", "content": request.system_prompt})
     body: dict[str, Any] = {
@@ -64,6 +64,31 @@ def request_body(
     if request.output is not None:
         body["response_format"] = _response_format(request.output)
     return compact(body).encode("utf-8", "replace")
+
+
+def _messages(messages: Sequence[Message], issuer: JsonObject) -> list[dict[str, Any]]:
+    """The messages. Results of calls can only be text here, so their media follow as a user message."""
+    bodies: list[dict[str, Any]] = []
+    of_results: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role is not Role.TOOL and of_results:
+            bodies.append({"role": "user", "content": of_results})
+            of_results = []
+        bodies.append(_message(message, issuer))
+        if message.role is Role.TOOL:
+            of_results += _media_of_result(message)
+    if of_results:
+        bodies.append({"role": "user", "content": of_results})
+    return bodies
+
+
+def _media_of_result(message: Message) -> Iterator[dict[str, Any]]:
+    for block in message.content:
+        if isinstance(block, Media):
+            title = f" {block.title!r}" if block.title else ""
+            text = f"[the {block.type}{title} of the result of the call {message.tool_call_id}]"
+            yield {"type": "text", "text": text}
+            yield _media(block)
 
 
 def _tool_choice(choice: str) -> str | dict[str, Any]:
@@ -97,7 +122,7 @@ def _message(message: Message, issuer: JsonObject) -> dict[str, Any]:
             return {
                 "role": "tool",
                 "tool_call_id": message.tool_call_id,
-                "content": text_with_placeholders(message.content),
+                "content": text_with_placeholders(_without_media(message.content)),
             }
         case Role.ASSISTANT:
             body: dict[str, Any] = {
@@ -111,6 +136,10 @@ def _message(message: Message, issuer: JsonObject) -> dict[str, Any]:
             return body
         case _:
             assert_never(message.role)
+
+
+def _without_media(content: Sequence[Block]) -> Sequence[Block]:
+    return [block for block in content if not isinstance(block, Media)]
 
 
 def _add_provider_data(body: dict[str, Any], message: Message, issuer: JsonObject) -> None:

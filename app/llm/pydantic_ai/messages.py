@@ -120,11 +120,20 @@ def _request_part(message: Message, tools: dict[CallId, str]) -> SdkRequestPart:
             call_id = message.tool_call_id or CallId("")
             return ToolReturnPart(
                 tool_name=tools.get(call_id, ""),
-                content=text_with_placeholders(message.content),
+                content=_result_content(message.content),
                 tool_call_id=call_id,
             )
         case _:
             return UserPromptPart(content=_content(message.content))
+
+
+def _result_content(blocks: Sequence[Block]) -> Any:
+    """The text of a result, and its media behind it. The SDK sends them where the provider takes them."""
+    media = [block for block in blocks if isinstance(block, Media)]
+    text = text_with_placeholders([block for block in blocks if not isinstance(block, Media)])
+    if not media:
+        return text
+    return [text, *(_user_content(block) for block in media)]
 
 
 def _answer(message: Message, model: Model) -> ModelResponse:

@@ -33,6 +33,11 @@ from app.runtime.active_run import ActiveRun
 from app.runtime.cancellation import Interrupted, InterruptReason
 from app.runtime.inference.idle_timeout import IdleTimeout
 from app.runtime.inference.media_files import with_files
+from app.runtime.inference.media_refusals import (
+    is_media_refusal,
+    record_media_refusal,
+    without_tool_media,
+)
 from app.runtime.inference.partial_answers import keep_partial_answer, partial_answer
 from app.runtime.inference.provider_data_refusals import (
     is_refusal,
@@ -276,6 +281,12 @@ class _Inference:
                         record_refusal(self._run, self.attempts.model)
                         request = without_provider_data(request)
                         self._request = without_provider_data(self._request)
+                        await self._wait_before_next(failure, 0.0)
+                        continue
+                    if is_media_refusal(failure, request):
+                        record_media_refusal(self._run, self.attempts.model)
+                        request = without_tool_media(request)
+                        self._request = without_tool_media(self._request)
                         await self._wait_before_next(failure, 0.0)
                         continue
                     await self._wait_to_retry(failure)

@@ -12,6 +12,7 @@ from app.runtime.active_run import ActiveRun
 from app.runtime.history.call_pairs import with_one_result_per_call
 from app.runtime.history.summaries import with_newest_summary
 from app.runtime.inference.context_messages import THROTTLE, with_context
+from app.runtime.inference.media_refusals import without_refused_media
 from app.runtime.inference.provider_data_refusals import accepted_log
 from app.runtime.inference.shown_tools import shown_tools
 from app.runtime.inference.structured_output import with_output_format
@@ -26,7 +27,7 @@ def request_for(run: ActiveRun, requests: HookRequests, options: InferenceOption
     spec = run.agent.spec
     system_prompt = with_skills(spec.system_prompt, spec.skills)
     tools = shown_tools(run, requests.requests)
-    messages = model_view(accepted_log(run))
+    messages = model_view(without_refused_media(run, accepted_log(run)))
     if contexts := requests.all_of(AddContext):
         run.state.register([THROTTLE])
         shown = with_context(messages, contexts, run.state.snapshot.get(THROTTLE), run.steps)

@@ -44,6 +44,9 @@ class ToolFiles(Protocol):
 
     async def open(self, file_id: FileId) -> OpenFile: ...
 
+    async def refer(self, file_id: FileId) -> OpenFile:
+        """Open a file that the run's thread refers to from now on."""
+
 
 def checked_name(name: str) -> str:
     """The name of a file to save, or an error that says what is wrong with it."""

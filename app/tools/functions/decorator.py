@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from app.domain.errors import ConfigurationError, DecisionRejected
+from app.domain.errors import ConfigurationError, DecisionRejected, HoldfastError
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.tools.reconciliation import DontKnow, Reconciled, ReconciledResult
 from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
@@ -19,6 +19,7 @@ from app.tools.functions.call import call, emitting_until_closed, is_being_cance
 from app.tools.functions.docstring import read_docstring
 from app.tools.functions.failure import ToolFailed
 from app.tools.functions.reconcile import Reconciler, ask_reconciler, reconciler_of
+from app.tools.functions.result_files import ResultWithFiles, attached, with_attached
 from app.tools.functions.results import result_of, tool_failed
 from app.tools.functions.signature import InvalidArguments, Parameters, parameters_of
 from app.tools.result_limits import MAX_ERROR_CHARACTERS, MAX_RESULT_BYTES, shortened
@@ -106,7 +107,16 @@ class FunctionTool(Generic[P, R]):
                 return ToolResult.error(name, f"Timed out after {timeout:g} s")
             _log.warning("tool %s failed", name, exc_info=error)
             return tool_failed(name, context.redact(text_of(error)))
-        return result_of(self.descriptor, returned, self.max_result_bytes)
+        return await self._result(returned, context)
+
+    async def _result(self, returned: Any, context: ToolContext) -> ToolResult:
+        if not isinstance(returned, ResultWithFiles):
+            return result_of(self.descriptor, returned, self.max_result_bytes)
+        result = result_of(self.descriptor, returned.value, self.max_result_bytes)
+        try:
+            return with_attached(result, await attached(context, returned.files))
+        except HoldfastError as error:
+            return tool_failed(self.descriptor.name, context.redact(str(error)))
 
     @property
     def reconciles(self) -> bool:

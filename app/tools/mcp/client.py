@@ -52,6 +52,16 @@ class ServerTools:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFile:
+    """An image, a recording or another file in a result, as base64. `part` is its place in the parts."""
+
+    part: int
+    name: str
+    media_type: str | None
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerAnswer:
     """The result of a call. `parts` describe content that isn't text."""
 
@@ -59,6 +69,7 @@ class ServerAnswer:
     data: Json = None
     is_error: bool = False
     parts: Sequence[JsonObject] = ()
+    files: Sequence[ServerFile] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

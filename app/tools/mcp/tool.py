@@ -30,6 +30,7 @@ from app.tools.mcp.questions import (
     replies_of,
     suspension_for,
 )
+from app.tools.mcp.result_files import with_files
 from app.tools.mcp.results import tool_result
 from app.tools.mcp.server import McpServer
 from app.tools.mcp.server_spec import Elicitation
@@ -145,7 +146,8 @@ class McpTool:
         suspension = None if dialogue is None else dialogue.suspension(self.server.spec.name)
         if suspension is not None:
             return ToolResult.suspended(self.descriptor.name, suspension)
-        return tool_result(self.descriptor, answer, self.server.spec.max_result_bytes)
+        result = tool_result(self.descriptor, answer, self.server.spec.max_result_bytes)
+        return await with_files(result, answer, context)
 
     async def _answer(
         self, request: ToolRequest, context: ToolContext, asked: Asked | None

@@ -13,7 +13,7 @@ import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
-from mcp_types import ToolAnnotations
+from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, ToolAnnotations
 from pydantic import BaseModel
 
 FILE = Path(os.environ.get("SHOP_FILE", "/dev/null"))
@@ -83,6 +83,16 @@ def die_once() -> str:
     if FILE.read_text().count("tried") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
+
+
+@shop.tool(annotations=READ)
+def photos(data: list[str]) -> list[ImageContent | EmbeddedResource]:
+    """Show images, whose type the server has wrong, and an archive."""
+    archive = BlobResourceContents(
+        uri="shop://orders/all.zip", mime_type="application/zip", blob="UEsDBA=="
+    )
+    images = [ImageContent(type="image", data=each, mime_type="image/jpeg") for each in data]
+    return [*images, EmbeddedResource(type="resource", resource=archive)]
 
 
 @shop.tool(annotations=READ)

@@ -7,7 +7,13 @@ from typing import Any, assert_never
 import mcp_types as wire
 
 from app.domain.json_values import JsonObject
-from app.tools.mcp.client import InputRequired, Question, QuestionReply, ServerAnswer
+from app.tools.mcp.client import (
+    InputRequired,
+    Question,
+    QuestionReply,
+    ServerAnswer,
+    ServerFile,
+)
 
 _SAMPLING = "it asks for an answer of a model, which is not offered to servers"
 
@@ -33,7 +39,10 @@ def described(tool: wire.Tool) -> JsonObject:
 def answer_of(result: wire.CallToolResult) -> ServerAnswer:
     texts: list[str] = []
     parts: list[JsonObject] = []
+    files: list[ServerFile] = []
     for block in result.content:
+        if (file := _file(block, len(parts))) is not None:
+            files.append(file)
         text, part = _content(block)
         texts.append(text)
         if part is not None:
@@ -41,7 +50,7 @@ def answer_of(result: wire.CallToolResult) -> ServerAnswer:
     text, data = "\n".join(texts), result.structured_content
     if data is not None and not parts and _says_the_same(text, data):
         text = ""
-    return ServerAnswer(text=text, data=data, is_error=result.is_error, parts=parts)
+    return ServerAnswer(text=text, data=data, is_error=result.is_error, parts=parts, files=files)
 
 
 def _says_the_same(text: str, data: Any) -> bool:
@@ -60,7 +69,7 @@ def _content(block: wire.ContentBlock) -> tuple[str, JsonObject | None]:
         case wire.ImageContent() | wire.AudioContent():
             size = len(block.data) * 3 // 4
             part = {"type": block.type, "media_type": block.mime_type, "bytes": size}
-            return f"[{block.type} {block.mime_type}, {size} bytes: not shown]", part
+            return f"[{block.type} {block.mime_type}, {size} bytes]", part
         case wire.ResourceLink():
             part = {"type": "resource_link", "uri": block.uri, "name": block.name}
             return f"[resource {block.uri}: {block.title or block.name}]", part
@@ -75,11 +84,23 @@ def _content(block: wire.ContentBlock) -> tuple[str, JsonObject | None]:
                 "media_type": resource.mime_type,
                 "bytes": size,
             }
-            return f"[resource {resource.uri}, {size} bytes: not shown]", part
+            return f"[resource {resource.uri}, {size} bytes]", part
         case wire.EmbeddedResource():
             return "[resource]", None
         case _:
             assert_never(block)
+
+
+def _file(block: wire.ContentBlock, part: int) -> ServerFile | None:
+    match block:
+        case wire.ImageContent() | wire.AudioContent():
+            ending = block.mime_type.rpartition("/")[2]
+            return ServerFile(part, f"{block.type}.{ending}", block.mime_type, block.data)
+        case wire.EmbeddedResource(resource=wire.BlobResourceContents() as resource):
+            name = str(resource.uri).rstrip("/").rpartition("/")[2]
+            return ServerFile(part, name, resource.mime_type, resource.blob)
+        case _:
+            return None
 
 
 def input_required(result: wire.InputRequiredResult) -> InputRequired:
