@@ -193,7 +193,8 @@ class Settings(BaseSettings):
     client_timeout: float = Field(
         30.0,
         gt=0,
-        description="Maximum time to receive a request. Also closes a connection whose client reads "
+        description="Maximum time to receive a request. A body that arrives with 10 kB per second or more "
+        "may take longer. Also closes a connection whose client reads "
         "nothing of the response for this long.",
     )
     log_poll: float = Field(

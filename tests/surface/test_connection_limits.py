@@ -137,6 +137,17 @@ async def test_a_sender_within_the_timeout_is_served(server: Server, client: Cli
         assert (await connection.read_all()).startswith(b"HTTP/1.1 202 ")
 
 
+async def test_a_large_upload_may_take_longer_than_the_timeout(server: Server) -> None:
+    pieces = [b"x" * 5_000] * 60
+    async with raw_http(server.base) as connection:
+        size = b"Content-Length: %d" % sum(map(len, pieces))
+        head = a_request("POST", "/v1/files", size, b"Connection: close", key=OURS)
+        began = time.monotonic()
+        await connection.drip([head, *pieces], SECONDS / 20)
+        assert time.monotonic() - began > 2 * SECONDS
+        assert (await connection.read_all()).startswith(b"HTTP/1.1 201 ")
+
+
 async def test_a_stream_outlives_the_client_timeout(server: Server, client: Client) -> None:
     run = await client.settled((await client.start("quick", 'CALL risky {"what": "it"}'))["id"])
     async with client.events(f"/v1/runs/{run['id']}", follow=1) as stream:

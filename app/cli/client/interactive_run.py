@@ -84,11 +84,7 @@ class _InteractiveRun:
                 break
         else:
             return True
-        self._screen.write_status(
-            "The run waits for a decision. Decide with\n"
-            "  holdfast decide approve TICKET\n"
-            f"where TICKET is one of: {' '.join(ticket['id'] for ticket in questions)}"
-        )
+        self._screen.write_status(_how_to_decide([ticket["id"] for ticket in questions]))
         return False
 
     def _decide(self, ticket: Body) -> bool:
@@ -122,3 +118,13 @@ def _questions(run: Body) -> list[Body]:
     """The tickets that people decide: those of the run, then those of its children."""
     asked = run["waiting"]["tickets"]
     return [ticket for ticket in asked if ticket["kind"] not in _DECIDED_BY_PROGRAMS]
+
+
+def _how_to_decide(tickets: list[str]) -> str:
+    if len(tickets) == 1:
+        return f"The run waits for a decision. Decide with\n  holdfast decide approve {tickets[0]}"
+    return (
+        "The run waits for decisions. Decide each with\n"
+        "  holdfast decide approve TICKET\n"
+        f"where TICKET is one of: {' '.join(tickets)}"
+    )

@@ -18,6 +18,9 @@ MAX_HEAD_BYTES = 65_536
 _MAX_DISCARDED_BYTES = 8
 """Factor over the maximum body: how much is read of a body that was refused. Chunks have headers, too."""
 
+_MIN_BODY_BYTES_PER_SECOND = 10_000
+"""A body that arrives at least this fast may take longer than the time-out, such as a large upload."""
+
 NAMES_HOST_IN_TARGET = "names_host_in_target"
 """Key in a request's state: its first line has an absolute URL instead of a path."""
 
@@ -45,6 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_request = False
         self._head_bytes = 0
         self._received = 0
+        self._received_before_timer = 0
         self._unanswered: list[RequestResponseCycle] = []
 
     # --- connections ----------------------------------------------------------------------------
@@ -86,6 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes, self._received = True, 0, 0
+        self._received_before_timer = 0
         if self._arrival_timer is None:
             self._expect_request()
         super().on_message_begin()
@@ -118,6 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _Refused
 
     def _expect_request(self) -> None:
+        self._received_before_timer = self._received
         self._arrival_timer = self.loop.call_later(self.timeout_seconds, self._arrival_timed_out)
 
     def _stop_expecting(self) -> None:
@@ -127,8 +133,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _arrival_timed_out(self) -> None:
         self._arrival_timer = None
-        if self.flow.read_paused:
-            # The server has paused reading, so the client isn't late.
+        if self.flow.read_paused or self._body_is_fast_enough():
+            # If the server has paused reading, the client isn't late.
             self._expect_request()
         elif self._received == 0 or self._is_answering():
             self._abort("the request didn't arrive in time")
@@ -138,6 +144,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 "request_timeout",
                 f"The request didn't arrive completely within {self.timeout_seconds:g} seconds. Send it again.",
             )
+
+    def _body_is_fast_enough(self) -> bool:
+        """Whether enough of the body arrived since the timer was set."""
+        arrived = self._received - self._received_before_timer
+        is_fast = arrived >= _MIN_BODY_BYTES_PER_SECOND * self.timeout_seconds
+        return is_fast and not self._in_head and not self._is_answering()
 
     # --- refusals -------------------------------------------------------------------------------
 
