@@ -20,6 +20,7 @@ from app.api import (
 )
 from app.api.files import routes as files
 from app.api.inputs import pending, routes
+from app.api.mcp import access as mcp_access
 from app.api.mcp import routes as mcp_servers
 from app.api.runs import (
     background_tasks,
@@ -160,6 +161,7 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
         background_tasks,
         agents,
         mcp_servers,
+        mcp_access,
         usage,
         files,
         workers,
@@ -171,6 +173,8 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
         app.include_router(module.router, dependencies=checks)
     # The body of an upload is not JSON, so only its query is checked here.
     app.include_router(files.uploads, dependencies=[Depends(require_known_query)])
+    # Authorization servers add parameters of their own.
+    app.include_router(mcp_access.callback_router)
     app.include_router(health.router)
     app.include_router(problems.router)
     app.include_router(start_pages.router)

@@ -16,8 +16,10 @@ from app.tools.mcp.names import prefix_of
 from app.tools.mcp.server_spec import (
     Effects,
     Elicitation,
+    Grant,
     InstanceScope,
     McpServerSpec,
+    OAuthSpec,
     Pin,
 )
 
@@ -29,6 +31,30 @@ _ALL = ("*",)
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
+Address = Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(bare_address)]
+Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+$")]
+"""A scope by RFC 6749: printable, without spaces."""
+
+
+class OAuthEntry(ConfigEntry):
+    """How access tokens for a server are got: `[mcp.NAME.oauth]`."""
+
+    issuer: Address
+    client_id: Name
+    client_secret_env: Variable | None = None
+    scopes: list[Scope] = []
+    grant: Literal["client_credentials", "authorization_code"] = "client_credentials"
+
+    @model_validator(mode="after")
+    def _must_have_a_secret_for_its_own_tokens(self) -> "OAuthEntry":
+        if self.grant == "client_credentials" and self.client_secret_env is None:
+            raise ValueError(
+                "needs client_secret_env, the variable with the client's secret, unless"
+                ' grant = "authorization_code"'
+            )
+        return self
+
+
 class McpEntry(ConfigEntry):
     """A server: a program (`command`) or an address (`url`). Seconds."""
 
@@ -37,10 +63,9 @@ class McpEntry(ConfigEntry):
     env: dict[str, str] = {}
     env_from: list[Variable] = []
     cwd: Name | None = None
-    url: (
-        Annotated[str, Field(pattern=r"^https?://[^\s/]+"), AfterValidator(bare_address)] | None
-    ) = None
+    url: Address | None = None
     auth_env: Variable | None = None
+    oauth: OAuthEntry | None = None
     tools: list[GlobText] = Field(default=["*"], min_length=1)
     approval: Literal["always", "never"] | list[GlobText] = "never"
     effects: Literal["hints", "unsafe"] | None = None
@@ -64,6 +89,8 @@ class McpEntry(ConfigEntry):
             )
         if self.command is not None and self.auth_env is not None:
             raise ValueError("auth_env belongs to a url; name the variable in env_from")
+        if self.oauth is not None and (self.command is not None or self.auth_env is not None):
+            raise ValueError("oauth belongs to a url without auth_env; remove one of them")
         return self
 
 
@@ -80,6 +107,7 @@ def mcp_spec(name: str, entry: McpEntry, folder: Path) -> McpServerSpec:
         cwd=folder if entry.cwd is None else folder / Path(entry.cwd).expanduser(),
         url=entry.url,
         auth_env=entry.auth_env,
+        oauth=None if entry.oauth is None else _oauth_spec(entry.oauth),
         tools=tuple(entry.tools),
         approval=asks_by_word[entry.approval]
         if isinstance(entry.approval, str)
@@ -93,6 +121,16 @@ def mcp_spec(name: str, entry: McpEntry, folder: Path) -> McpServerSpec:
         scope=InstanceScope(entry.scope),
         elicitation=Elicitation(entry.elicitation),
         send_context=entry.send_context,
+    )
+
+
+def _oauth_spec(entry: OAuthEntry) -> OAuthSpec:
+    return OAuthSpec(
+        issuer=entry.issuer,
+        client_id=entry.client_id,
+        client_secret_env=entry.client_secret_env,
+        scopes=tuple(entry.scopes),
+        grant=Grant(entry.grant),
     )
 
 

@@ -18,6 +18,7 @@ from app.bootstrap.connections import (
     stream_token_secrets,
 )
 from app.bootstrap.mcp import REFRESH_SECONDS, McpReports, StoredListings
+from app.bootstrap.mcp_tokens import token_services
 from app.bootstrap.secrets import redactor_of
 from app.bootstrap.workers import Shutdown, build_workers
 from app.clock import SystemClock, new_id
@@ -101,6 +102,7 @@ async def open_application(settings: Settings) -> AsyncIterator[Application]:
                 os.environ,
                 redactor_of(settings, os.environ),
                 executes=settings.role != "api",
+                token_services=await token_services(database, catalog, settings, os.environ),
             )
         )
         try:

@@ -25,13 +25,15 @@ class StoredListings:
         found = await mcp_tools.load(self.database.pool)
         return {server: [StoredTool(**row) for row in rows] for server, rows in found.items()}
 
-    async def save(self, server: str, tools: Mapping[str, JsonObject]) -> Sequence[StoredTool]:
+    async def save(
+        self, server: str, tools: Mapping[str, JsonObject], *, is_whole: bool
+    ) -> Sequence[StoredTool]:
         rows = [
             {"name": name, "digest": digest_of(described), "described": described}
             for name, described in tools.items()
         ]
         async with self.database.transaction() as connection:
-            await mcp_tools.save(connection, server, rows)
+            await mcp_tools.save(connection, server, rows, is_whole=is_whole)
         return (await self.load()).get(server, ())
 
 

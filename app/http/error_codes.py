@@ -53,6 +53,8 @@ CODES: Mapping[str, tuple[int, str]] = {
     "message_empty": (422, "a message has no content"),
     "seq_beyond_log": (422, "the thread's log has no message with this seq"),
     # --- conflicts with the current state ---
+    "mcp_authorization_failed": (422, "no access to an MCP server was given"),
+    "mcp_authorization_unused": (409, "the MCP server needs no access of single subjects"),
     "mcp_tool_changed": (409, "an MCP server says something else about a tool by now"),
     "idempotency_key_in_flight": (
         409,
@@ -103,6 +105,10 @@ CODES: Mapping[str, tuple[int, str]] = {
         "the payload matches the schema of none of the waiting tickets",
     ),
     # --- unavailable ---
+    "mcp_authorization_server_away": (
+        503,
+        "the authorization server of an MCP server can't be used",
+    ),
     "draining": (503, "this server is stopping; send the request again"),
     "overloaded": (503, "too many requests for the database connections; try again in a moment"),
     "database_unavailable": (503, "the database is unavailable; try again in a moment"),

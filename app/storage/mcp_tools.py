@@ -13,6 +13,7 @@ from app.storage.postgres.database import Connection, RawPool
 
 MAX_ROWS = 512
 """The most tools of one server that are kept. Tools that are no longer listed are deleted first."""
+UNSEEN_DAYS = 7
 STATE_SECONDS = 60
 """A state that a process did not repeat for so long is not shown."""
 
@@ -30,6 +31,7 @@ WITH listed AS (
 ), unlisted AS (
     UPDATE mcp_tools SET is_listed = false
     WHERE tenant = $1 AND server = $2 AND is_listed AND name NOT IN (SELECT name FROM listed)
+        AND ($4 OR last_seen < now() - make_interval(days => $5))
 )
 INSERT INTO mcp_tools (tenant, server, name, digest, described, accepted_digest, accepted)
 SELECT $1, $2, name, digest, described, CASE WHEN is_first THEN digest END, CASE WHEN is_first THEN described END
@@ -87,11 +89,19 @@ async def load(pool: RawPool) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-async def save(connection: Connection, server: str, tools: Sequence[Mapping[str, object]]) -> None:
-    """Store a listing: tools with `name`, `digest` and `described`. Others of the server are no longer listed."""
+async def save(
+    connection: Connection, server: str, tools: Sequence[Mapping[str, object]], *, is_whole: bool
+) -> None:
+    """Store a listing: tools with `name`, `digest` and `described`.
+
+    Others of the server are no longer listed. If the list is one subject's, they are so after some days in which
+    no subject has seen them.
+    """
     driver = connection.driver
     await driver.execute(_SERVER_LOCK, server)
-    await driver.execute(_SAVE, ALL_TENANTS, server, storable_json(list(tools)))
+    await driver.execute(
+        _SAVE, ALL_TENANTS, server, storable_json(list(tools)), is_whole, UNSEEN_DAYS
+    )
     await driver.execute(_DELETE_OLD, ALL_TENANTS, server, MAX_ROWS)
 
 

@@ -17,6 +17,11 @@ async def stream_token_secret(pool: RawPool) -> bytes:
     return await _shared(pool, "stream_token")
 
 
+async def mcp_token_secret(pool: RawPool) -> bytes:
+    """The secret that seals the access tokens for MCP servers, the same for all processes."""
+    return await _shared(pool, "mcp_tokens")
+
+
 async def _shared(pool: RawPool, name: str) -> bytes:
     """Create a secret or read it. The insert waits for a concurrent one, whose value is then read."""
     found: bytes | None = await pool.fetchval(_SELECT, name)

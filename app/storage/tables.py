@@ -974,6 +974,23 @@ mcp_tools = Table(
     PrimaryKeyConstraint("tenant", "server", "name"),
 )
 
+# Access tokens for servers. The subject is empty for tokens of Holdfast itself.
+mcp_tokens = Table(
+    "mcp_tokens",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    # The authorization server.
+    Column("issuer", Text, nullable=False),
+    # Null while the first token is requested.
+    Column("sealed", Text),
+    # Until then a process renews the token, and others don't.
+    Column("renewed_until", _time),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "server", "subject", "issuer"),
+)
+
 # The state of each server in each process, and the number of restarts that were requested.
 mcp_servers = Table(
     "mcp_servers",

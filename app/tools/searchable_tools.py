@@ -41,6 +41,7 @@ def with_tool_search(agent: ResolvedAgent, forced_tool: str | None = None) -> Re
         for name, tool in agent.tools.items()
         if (name in functions or tool.descriptor.source is not None or tool.descriptor.is_frontend)
         and name != forced_tool
+        and tool.descriptor.is_offered
         and not any(glob.fits(name) for glob in always)
     ]
     if not deferred:

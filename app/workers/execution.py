@@ -44,6 +44,7 @@ from app.storage.queue import deliveries
 from app.storage.runs import runs
 from app.storage.runs.runs import RunKey
 from app.tools.frontend import with_frontend_tools
+from app.tools.mcp.oauth.token_store import Holder
 from app.tools.mcp.servers import AgentsWithMcpTools
 from app.tools.requested_answers import with_requested_answer
 from app.tools.searchable_tools import with_searchable_tools
@@ -232,7 +233,9 @@ class Execution:
     def _agents(self) -> Agents:
         record = self.record
         agents: Agents = AgentsWithMcpTools(
-            self.context.agents.for_tenant(record.tenant), self.context.mcp
+            self.context.agents.for_tenant(record.tenant),
+            self.context.mcp,
+            Holder(record.tenant, record.started_by),
         )
         agents = with_frontend_tools(agents, record.request)
         agents = with_requested_answer(agents, record.request)

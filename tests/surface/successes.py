@@ -180,6 +180,11 @@ async def of_an_mcp_server(servers: Servers, route: Route) -> httpx2.Response:
     return await route.ask(servers.root, SHELF)
 
 
+@answers("DELETE /v1/mcp-servers/{server_id}/authorization 204")
+async def of_access_that_is_withdrawn(servers: Servers, route: Route) -> httpx2.Response:
+    return await route.ask(servers.root, SHELF)
+
+
 @answers("POST /v1/mcp-servers/{server_id}/tools/accept 200")
 async def of_a_tool_that_is_listed(servers: Servers, route: Route) -> httpx2.Response:
     await servers.execute(_LISTED)

@@ -38,6 +38,7 @@ from app.llm.specs import _KEYS as MODEL_KEYS
 from app.llm.specs import _SCRIPTED_KEYS as SCRIPTED_KEYS
 from app.runtime.plugins import Phase
 from app.storage.page_rows import MAX_PAGE_BYTES
+from app.tools.mcp.server_spec import Grant
 from app.tools.schemas.subset import KEYWORDS
 from docs.generate import (
     DOCS,
@@ -356,6 +357,16 @@ def test_the_mcp_servers_of_the_guide_are_ten_lines_that_can_be_loaded(tmp_path:
     catalog = load_catalog(tmp_path / "agents.toml")
     assert list(catalog.mcp) == ["time", "files", "tickets"]
     assert catalog.agents[AgentId("support")].has_mcp_tools
+
+
+def test_the_access_tokens_of_the_guide_can_be_loaded(tmp_path: Path) -> None:
+    written = block_after(page("docs/how-to/mcp.md"), "access tokens")
+    (tmp_path / "agents.toml").write_text(
+        f'[models.gpt]\nprovider = "scripted"\n[agents.support]\nmodel = "gpt"\n{written}'
+    )
+    oauth = load_catalog(tmp_path / "agents.toml").mcp["tickets"].oauth
+    assert oauth is not None
+    assert (oauth.grant, oauth.scopes) == (Grant.CLIENT_CREDENTIALS, ("tickets:read",))
 
 
 def test_the_search_of_the_guide_has_the_defaults(tmp_path: Path) -> None:

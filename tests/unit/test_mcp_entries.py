@@ -15,6 +15,7 @@ cwd = "data"
 approval = ["pay*"]
 pin = "warn"
 """
+OAUTH = 'issuer = "https://b.example"\nclient_id = "c"\nclient_secret_env = "S"'
 AGENT = """
 [agents.clerk]
 model = "fast"
@@ -52,6 +53,27 @@ def test_the_hints_of_an_address_are_not_believed(tmp_path: Path) -> None:
         ('command = "a"\nauth_env = "T"', "mcp.shop", "env_from"),
         ('command = "a"\ntools = ["[a"]', "mcp.shop.tools[0]", "isn't closed"),
         ('command = "a"\ncomand = "b"', "mcp.shop.comand", "did you mean 'command'"),
+        (f'command = "a"\n[mcp.shop.oauth]\n{OAUTH}', "mcp.shop", "oauth belongs to a url"),
+        (
+            f'url = "https://a.example"\nauth_env = "T"\n[mcp.shop.oauth]\n{OAUTH}',
+            "mcp.shop",
+            "oauth belongs to a url without auth_env",
+        ),
+        (
+            f'url = "https://a.example"\n[mcp.shop.oauth]\n{OAUTH}\nscopes = ["a b"]',
+            "mcp.shop.oauth.scopes[0]",
+            "",
+        ),
+        (
+            'url = "https://a.example"\n[mcp.shop.oauth]\nissuer = "https://b.example"\nclient_id = "c"',
+            "mcp.shop.oauth",
+            "needs client_secret_env",
+        ),
+        (
+            'url = "https://a.example"\n[mcp.shop.oauth]\nclient_id = "c"\nclient_secret_env = "S"',
+            "mcp.shop.oauth.issuer",
+            "",
+        ),
         ('command = "a"\ntimeout = "60s"', "mcp.shop.timeout", "timeout = 60"),
         ('command = "a"\npin = "always"', "mcp.shop.pin", ""),
     ],

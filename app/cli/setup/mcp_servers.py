@@ -37,6 +37,9 @@ async def check(findings: Findings, settings: Settings, catalog: Catalog) -> Non
     try:
         async with opened(settings, catalog) as servers:
             for name, server in servers.servers.items():
+                if server.is_per_subject:
+                    findings.ok(f"MCP server {name}", "is listed once a person has given access")
+                    continue
                 tools = await server.tools()
                 if server.last_error is not None:
                     findings.problem(f"MCP server {name}", server.last_error)
@@ -62,6 +65,10 @@ async def call_tool(
         raise ConfigurationError(f"there is no MCP server {name!r} in the agents file, but {known}")
     async with opened(settings, catalog) as servers:
         server = servers.servers[name]
+        if server.is_per_subject:
+            raise ConfigurationError(
+                f"the MCP server {name!r} needs access that a person gives: start a run instead"
+            )
         tools = await server.tools()
         if tool not in tools:
             why = server.last_error or f"it has: {', '.join(tools)}"

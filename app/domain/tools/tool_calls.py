@@ -85,6 +85,8 @@ class ToolDescriptor:
     """A digest of a description that may change without a new agent version. Approvals are bound to it."""
     source: str | None = None
     """The MCP server of the tool."""
+    is_offered: bool = True
+    """Whether models see it. One that isn't offered only completes calls that were made when it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from app.runtime.tool_search.search_tool import ToolSearch
 
 def shown_tools(run: ActiveRun, requests: Sequence[Request]) -> list[ToolDescriptor]:
     """The tools of the current step's request. Those that a plugin names with `OnlyTools` need no search."""
-    tools = (tool.descriptor for tool in run.agent.tools.values())
+    descriptors = (tool.descriptor for tool in run.agent.tools.values())
+    tools = (descriptor for descriptor in descriptors if descriptor.is_offered)
     search = run.agent.tool_search
     if search is None:
         return offered_tools(tools, requests)

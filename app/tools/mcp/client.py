@@ -17,6 +17,10 @@ class ServerAway(HoldfastError):
     """The server can't be reached, so the call did not begin."""
 
 
+class AuthorizationNeeded(ServerAway):
+    """No access token is known, or none is accepted: a person has to give access. The call did not begin."""
+
+
 class ConnectionLost(HoldfastError):
     """The connection broke while the server had the call: whether it took effect is unknown."""
 
@@ -99,6 +103,16 @@ class QuestionReply:
     content: JsonObject | None = None
 
 
+class AccessTokens(Protocol):
+    """The access token for requests to a server at an address."""
+
+    async def token(self) -> str:
+        """A valid token. Raises AuthorizationNeeded, or ServerAway if none can be had now."""
+
+    def reject(self, access_token: str) -> None:
+        """The server did not accept this token, so another one is needed."""
+
+
 class Dialogue(Protocol):
     """The questions of one call that a server asks in mid-call."""
 
@@ -150,6 +164,18 @@ class ClientEvents:
 
     on_tools_changed: Callable[[], None]
     redact: Redact
+
+
+class OpenLibraryClient(Protocol):
+    """Opens a client with the library."""
+
+    def __call__(
+        self,
+        spec: McpServerSpec,
+        environ: Mapping[str, str],
+        events: ClientEvents,
+        tokens: AccessTokens | None = None,
+    ) -> AbstractAsyncContextManager[McpClient]: ...
 
 
 OpenClient: TypeAlias = Callable[

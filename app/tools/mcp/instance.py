@@ -14,7 +14,13 @@ from enum import StrEnum
 import structlog
 
 from app import telemetry
-from app.tools.mcp.client import ClientEvents, McpClient, OpenClient, ServerAway
+from app.tools.mcp.client import (
+    AuthorizationNeeded,
+    ClientEvents,
+    McpClient,
+    OpenClient,
+    ServerAway,
+)
 from app.tools.mcp.server_spec import McpServerSpec
 from app.tools.result_limits import shortened
 
@@ -44,6 +50,7 @@ class _Connection:
     """Set when it is open, or when it could not be opened."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     is_stopping: bool = False
+    needs_authorization: bool = False
 
     def stop(self) -> None:
         self.is_stopping = True
@@ -122,7 +129,8 @@ class McpInstance:
             connection = self._start()
         await connection.started.wait()
         if connection.client is None:
-            raise ServerAway(self.last_error or "it was stopped")
+            why = self.last_error or "it was stopped"
+            raise AuthorizationNeeded(why) if connection.needs_authorization else ServerAway(why)
         return connection.client
 
     def _start(self) -> _Connection:
@@ -180,6 +188,10 @@ class McpInstance:
         self.last_error = text
         if connection.client is not None:
             log.info("mcp_server_closed", server=self._spec.name, error=text)
+            return
+        if isinstance(error, AuthorizationNeeded):
+            # The server is up; the next start waits for a person and not for time.
+            connection.needs_authorization = True
             return
         self.failures += 1
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self.failures - 1), MAX_PAUSE_SECONDS)

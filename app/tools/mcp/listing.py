@@ -62,10 +62,13 @@ class ToolListings(Protocol):
     async def load(self) -> Mapping[str, Sequence[StoredTool]]:
         """The stored tools of all servers, by server."""
 
-    async def save(self, server: str, tools: Mapping[str, JsonObject]) -> Sequence[StoredTool]:
-        """Store all tools that a server lists, with what it says about them, by name.
+    async def save(
+        self, server: str, tools: Mapping[str, JsonObject], *, is_whole: bool
+    ) -> Sequence[StoredTool]:
+        """Store the tools that a server lists, with what it says about them, by name.
 
-        The first listing of a server counts as accepted, but by no person.
+        The first listing of a server counts as accepted, but by no person. A list that `is_whole` has all tools;
+        another subject may see other tools.
         """
 
 

@@ -1,6 +1,7 @@
 """One server: its instances, its tools, and calls of them."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,13 +10,15 @@ import structlog
 from app import telemetry
 from app.domain.errors import HoldfastError
 from app.tools.mcp.client import (
+    AuthorizationNeeded,
     InputRequired,
     ServerAnswer,
     ServerAway,
+    ServerTools,
     SessionEnded,
     ToolRequest,
 )
-from app.tools.mcp.instance import InstanceState, McpInstance
+from app.tools.mcp.instance import MAX_ERROR_CHARACTERS, InstanceState, McpInstance
 from app.tools.mcp.listing import (
     ListedTool,
     Listing,
@@ -24,15 +27,16 @@ from app.tools.mcp.listing import (
     listing_of,
     offered,
 )
+from app.tools.mcp.oauth.server_authorization import ServerAuthorization
+from app.tools.mcp.oauth.token_store import HOLDFAST, Holder
 from app.tools.mcp.server_spec import InstanceScope, McpServerSpec, Pin
+from app.tools.mcp.tool_list import ToolList
+from app.tools.result_limits import shortened
 
 MAX_INSTANCES = 32
-"""The most instances of a server with one for each thread."""
-LISTING_SECONDS = 300.0
-"""A list of tools is read again after this time, unless the server announces changes before."""
-MIN_LISTING_SECONDS = 10.0
-FAILED_LISTING_SECONDS = 5.0
-"""Activations within this time after a failed list use the last known tools."""
+"""The most instances of a server with one for each thread or subject."""
+MAX_LISTS = 256
+"""The most subjects whose own list of tools is kept."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,90 +61,118 @@ class McpServer:
 
     spec: McpServerSpec
     listings: ToolListings
-    new_instance: Callable[["McpServer"], McpInstance]
+    new_instance: Callable[["McpServer", Holder], McpInstance]
     executes: bool
     """Whether this process may start it. Others know only the stored tools."""
+    authorization: ServerAuthorization | None = None
     stored: Mapping[str, StoredTool] = field(default_factory=dict)
     _stored_listing: Listing = Listing()
-    _listing: Listing | None = None
-    """None until the server was listed by this process."""
-    _listed_at: float = 0.0
-    _listed_start: int = 0
-    """The start of the server that the list is from. After another start it may have other tools."""
-    _list_again_at: float = 0.0
-    _has_changed: bool = False
-    _listing_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _instances: dict[str | None, McpInstance] = field(default_factory=dict)
+    _lists: OrderedDict[Holder, ToolList] = field(default_factory=OrderedDict)
+    """By holder of the access token; one for all if the server needs no token of a person."""
+    _list_error: str | None = None
+    _instances: dict[Holder | str, McpInstance] = field(default_factory=dict)
+    """By holder, or by thread."""
 
     # --- tools ----------------------------------------------------------------------------------
 
     @property
-    def listing(self) -> Listing:
+    def is_per_subject(self) -> bool:
+        return self.authorization is not None and self.authorization.is_per_subject
+
+    def own_holder(self, holder: Holder | None) -> Holder:
+        """Whose token is used in a run of this holder."""
+        return holder if holder is not None and self.is_per_subject else HOLDFAST
+
+    def listing_for(self, holder: Holder) -> Listing:
         """The tools that are known without asking the server."""
-        return self._stored_listing if self._listing is None else self._listing
+        found = self._lists.get(holder)
+        return self._stored_listing if found is None or found.listing is None else found.listing
+
+    @property
+    def listing(self) -> Listing:
+        return self.listing_for(HOLDFAST)
 
     @property
     def known_tools(self) -> Mapping[str, ListedTool]:
         return offered(self.spec, self.listing, self.stored)
 
-    async def tools(self) -> Mapping[str, ListedTool]:
+    async def tools(self, holder: Holder = HOLDFAST) -> Mapping[str, ListedTool]:
         """The tools that agents get now. Lists them if that wasn't done recently.
 
-        If the server is away, the last known tools are returned. Their calls fail then, and say so.
+        If the server is away, the last known tools are returned. Their calls fail then, and say so. Raises
+        AuthorizationNeeded if none are known, and a person has to give access first.
         """
-        if self.executes and not self._is_fresh():
-            async with self._listing_lock:
-                if not self._is_fresh():
-                    await self._list()
-        return self.known_tools
+        found = self._list_of(holder)
+        missing: AuthorizationNeeded | None = None
+        if self.executes and not found.is_fresh(self._starts(holder)):
+            async with found.lock:
+                if not found.is_fresh(self._starts(holder)):
+                    missing = await self._list(holder, found)
+        known = offered(self.spec, self.listing_for(holder), self.stored)
+        if missing is not None and not known:
+            raise missing
+        return known
 
-    async def is_as_accepted(self, tool: ListedTool) -> bool:
+    async def is_as_accepted(self, tool: ListedTool, holder: Holder = HOLDFAST) -> bool:
         """Whether the server still says the same about a tool. Only required pins are checked before each call."""
         if self.spec.pin is not Pin.REQUIRE:
             return True
-        async with self._instance(None).client():
+        async with self._instance(holder, holder).client():
             # It may have been started again since the list was read.
-            known = (await self.tools()).get(tool.name)
+            known = (await self.tools(holder)).get(tool.name)
         return known is not None and known.digest == tool.digest
 
     def set_stored(self, stored: Sequence[StoredTool]) -> None:
         self.stored = {each.name: each for each in stored}
-        if self._listing is None:
+        own = self._lists.get(HOLDFAST)
+        if own is None or own.listing is None:
             listed = [each.described for each in stored if each.is_listed]
             self._stored_listing = listing_of(self.spec, listed)
 
-    def _is_fresh(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        if now < self._list_again_at:
-            return True
-        if self._listing is None or self._has_changed:
-            return False
-        if (instance := self._instances.get(None)) and instance.starts != self._listed_start:
-            return False
-        wanted = self._listing.fresh_for or LISTING_SECONDS
-        return now - self._listed_at < max(wanted, MIN_LISTING_SECONDS)
+    def _list_of(self, holder: Holder) -> ToolList:
+        found = self._lists.setdefault(holder, ToolList())
+        self._lists.move_to_end(holder)
+        if len(self._lists) > MAX_LISTS:
+            self._lists.popitem(last=False)
+        return found
 
-    async def _list(self) -> None:
-        self._has_changed = False
-        instance = self._instance(None)
+    def _starts(self, holder: Holder) -> int | None:
+        instance = self._instances.get(holder)
+        return None if instance is None else instance.starts
+
+    async def _list(self, holder: Holder, found: ToolList) -> AuthorizationNeeded | None:
+        """List the tools. A failure is noted; one that a person can mend is returned."""
+        found.begin()
         try:
-            async with instance.client() as client:
-                async with asyncio.timeout(self.spec.startup_timeout):
-                    found = await client.list_tools()
-                started = instance.starts
+            listed, starts = await self._read_list(holder)
+        except AuthorizationNeeded as error:
+            found.note_change()
+            return error
         except (HoldfastError, TimeoutError) as error:
-            self._has_changed = True
-            self._list_again_at = asyncio.get_running_loop().time() + FAILED_LISTING_SECONDS
+            found.note_failure()
+            self._list_error = shortened(str(error), MAX_ERROR_CHARACTERS)
             log.warning("mcp_tools_not_listed", server=self.spec.name, error=str(error)[:200])
-            return
-        listing = listing_of(self.spec, found.tools, found.fresh_for)
+            return None
+        listing = listing_of(self.spec, listed.tools, listed.fresh_for)
         for name, reason in listing.left_out.items():
             log.warning("mcp_tool_left_out", server=self.spec.name, tool=name, reason=reason)
         described = {name: tool.described for name, tool in listing.tools.items()}
-        self.set_stored(await self.listings.save(self.spec.name, described))
-        self._listing, self._listed_start = listing, started
-        self._listed_at = asyncio.get_running_loop().time()
+        saved = await self.listings.save(
+            self.spec.name, described, is_whole=not self.is_per_subject
+        )
+        self.set_stored(saved)
+        found.note(listing, starts)
+        self._list_error = None
         self._report_drift()
+        return None
+
+    async def _read_list(self, holder: Holder) -> tuple[ServerTools, int]:
+        if self.authorization is not None:
+            await self.authorization.source(holder).token()
+        instance = self._instance(holder, holder)
+        async with instance.client() as client:
+            async with asyncio.timeout(self.spec.startup_timeout):
+                return await client.list_tools(), instance.starts
 
     def _report_drift(self) -> None:
         if self.spec.pin is Pin.OFF:
@@ -152,14 +184,22 @@ class McpServer:
                 )
 
     def on_tools_changed(self) -> None:
-        """Read the list again before the next activation."""
-        self._has_changed = True
+        """Read the lists again before the next activation."""
+        for each in self._lists.values():
+            each.note_change()
 
     # --- calls ----------------------------------------------------------------------------------
 
-    async def call(self, request: ToolRequest, thread: str) -> ServerAnswer | InputRequired:
+    async def call(
+        self, request: ToolRequest, thread: str, holder: Holder = HOLDFAST
+    ) -> ServerAnswer | InputRequired:
         """Call a tool. Raises what `McpClient.call` does, and ServerAway if the call did not begin."""
-        instance = self._instance(thread if self.spec.scope is InstanceScope.THREAD else None)
+        if self.authorization is not None:
+            # Without a token nothing is started.
+            await self.authorization.source(holder).token()
+        instance = self._instance(
+            thread if self.spec.scope is InstanceScope.THREAD else holder, holder
+        )
         outcome = "failed"
         with telemetry.mcp_call_seconds.labels(self.spec.name).time():
             try:
@@ -172,12 +212,12 @@ class McpServer:
             finally:
                 telemetry.mcp_calls.labels(self.spec.name, outcome).inc()
 
-    def _instance(self, key: str | None) -> McpInstance:
+    def _instance(self, key: Holder | str, holder: Holder) -> McpInstance:
         instance = self._instances.get(key)
         if instance is None:
             if len(self._instances) >= MAX_INSTANCES:
                 self._remove_one()
-            instance = self._instances[key] = self.new_instance(self)
+            instance = self._instances[key] = self.new_instance(self, holder)
         return instance
 
     def _remove_one(self) -> None:
@@ -219,13 +259,15 @@ class McpServer:
 
     @property
     def last_error(self) -> str | None:
-        return next((each.last_error for each in self.instances if each.last_error), None)
+        errors = (each.last_error for each in self.instances if each.last_error)
+        return next(errors, self._list_error)
 
     def restart(self) -> None:
         """Close its connections, and forget failed starts. It is listed again before it is used."""
         for instance in self._instances.values():
             instance.restart()
-        self._has_changed, self._list_again_at = True, 0.0
+        for each in self._lists.values():
+            each.read_again()
 
     def stop(self) -> None:
         for instance in self._instances.values():

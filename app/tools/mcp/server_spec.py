@@ -41,6 +41,25 @@ class Elicitation(StrEnum):
     DECLINE = "decline"
 
 
+class Grant(StrEnum):
+    """Whose access token is used: Holdfast's own, or that of the subject who started the run."""
+
+    CLIENT_CREDENTIALS = "client_credentials"
+    AUTHORIZATION_CODE = "authorization_code"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuthSpec:
+    """How access tokens for a server are got."""
+
+    issuer: str
+    """The address of the authorization server. The client's secret is sent there only."""
+    client_id: str
+    client_secret_env: str | None = None
+    scopes: tuple[str, ...] = ()
+    grant: Grant = Grant.CLIENT_CREDENTIALS
+
+
 @dataclass(frozen=True, kw_only=True)
 class McpServerSpec:
     """One server: a program that is started, or an address. Times are in seconds."""
@@ -55,6 +74,7 @@ class McpServerSpec:
     url: str | None = None
     auth_env: str | None = None
     """The variable that has the bearer token."""
+    oauth: OAuthSpec | None = None
     tools: tuple[str, ...] = ("*",)
     approval: tuple[str, ...] = ()
     """Globs of the tools whose calls need approval."""

@@ -12,7 +12,9 @@ from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.tools.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.ports.call_waits import CarriedReply
 from app.runtime.ports.tool_context import ToolContext
+from app.tools.mcp.authorize_tool import access_ticket, is_about_access
 from app.tools.mcp.client import (
+    AuthorizationNeeded,
     CallTimedOut,
     ConnectionLost,
     InputRequired,
@@ -22,6 +24,7 @@ from app.tools.mcp.client import (
     ToolRequest,
 )
 from app.tools.mcp.listing import ListedTool
+from app.tools.mcp.oauth.token_store import Holder
 from app.tools.mcp.questions import (
     Asked,
     CallDialogue,
@@ -105,6 +108,8 @@ class McpTool:
                 return await self._call(arguments, context)
         except (CallTimedOut, TimeoutError):
             return self._timed_out()
+        except AuthorizationNeeded:
+            return await self._without_access(context)
         except ServerAway as error:
             why = f"the MCP server {spec.name!r} is away: {context.redact(str(error))}"
             return ToolResult.error_with_code(name, "mcp_server_away", _short(why))
@@ -115,6 +120,12 @@ class McpTool:
             why = context.redact(error.message)
             return ToolResult.error(name, _short(f"the MCP server refused the call: {why}"))
 
+    async def _without_access(self, context: ToolContext) -> ToolResult:
+        authorization = self.server.authorization
+        assert authorization is not None
+        replies = [] if context.carried is None else await context.carried.replies()
+        return access_ticket(authorization, replies, self.descriptor.name, context)
+
     def _timed_out(self) -> ToolResult:
         text = f"Timed out after {self.server.spec.timeout:g} s"
         may_repeat = self.listed.effect.may_be_rerun
@@ -123,9 +134,10 @@ class McpTool:
         return ToolResult.error(self.descriptor.name, text, may_be_retried=may_repeat)
 
     async def _call(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
-        if not await self.server.is_as_accepted(self.listed):
+        if not await self.server.is_as_accepted(self.listed, self._holder(context)):
             raise ExchangeRefused("the tool has changed, and a person has to accept it first")
-        replies = [] if context.carried is None else await context.carried.replies()
+        carried = [] if context.carried is None else await context.carried.replies()
+        replies = [reply for reply in carried if not is_about_access(reply)]
         dialogue = self._dialogue(context, replies)
         request = ToolRequest(
             tool=self.listed.name,
@@ -172,18 +184,21 @@ class McpTool:
         self, request: ToolRequest, context: ToolContext
     ) -> ServerAnswer | InputRequired:
         """Send a request; a call that is safe to repeat is repeated once after a broken connection."""
-        thread = context.run.thread_id
+        thread, holder = context.run.thread_id, self._holder(context)
         try:
-            return await self.server.call(request, thread)
+            return await self.server.call(request, thread, holder)
         except ConnectionLost as error:
             if not self.listed.effect.may_be_rerun:
                 why = f"the connection to the MCP server {self.server.spec.name!r} broke"
                 raise OutcomeUnknown(why) from error
             log.info("mcp_call_repeated", server=self.server.spec.name, tool=self.listed.name)
         try:
-            return await self.server.call(request, thread)
+            return await self.server.call(request, thread, holder)
         except ConnectionLost as error:
             raise ServerAway("the connection broke twice") from error
+
+    def _holder(self, context: ToolContext) -> Holder:
+        return self.server.own_holder(Holder(context.run.tenant, context.run.started_by))
 
     def _suspended(
         self, required: InputRequired, context: ToolContext, before: Asked | None

@@ -42,6 +42,7 @@ from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.queue import deliveries
 from app.storage.runs import runs
+from app.tools.mcp.oauth.token_store import Holder
 from app.tools.mcp.servers import NO_SERVERS, AgentsWithMcpTools, McpServers
 from app.workers.background_tasks.activity import TaskEmitter
 from app.workers.liveness.poison_guard import MAX_LOSSES
@@ -105,7 +106,7 @@ class TaskExecution:
         run = await self._run_info()
         if run is None:
             return task_failed("its run was deleted")
-        tool = await self._tool()
+        tool = await self._tool(run)
         if self.claimed.was_begun:
             reconciler = None if isinstance(tool, TaskOutcome) else tool
             if (known := await self._reconcile(reconciler, run)) is not None:
@@ -132,11 +133,13 @@ class TaskExecution:
             emitter.end()
         return outcome_of(result)
 
-    async def _tool(self) -> Tool | TaskOutcome:
+    async def _tool(self, run: RunInfo | None) -> Tool | TaskOutcome:
         """The tool of the agent version that started the task, or a failure if it isn't available."""
         task = self.claimed.task
         agents = AgentsWithMcpTools(
-            self.context.agents.for_tenant(self.claimed.tenant), self.context.mcp
+            self.context.agents.for_tenant(self.claimed.tenant),
+            self.context.mcp,
+            None if run is None else Holder(run.tenant, run.started_by),
         )
         agent = await agents.at_version(task.agent_id, task.agent_version)
         if isinstance(agent, UnknownAgentVersion):
@@ -153,7 +156,7 @@ class TaskExecution:
         return None if record is None else run_info(record)
 
     async def _can_reconcile(self) -> bool:
-        tool = await self._tool()
+        tool = await self._tool(None)
         return not isinstance(tool, TaskOutcome) and can_reconcile(tool)
 
     async def _reconcile(self, tool: Tool | None, run: RunInfo) -> TaskOutcome | None:

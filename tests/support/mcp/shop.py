@@ -1,7 +1,8 @@
 """A shop as an MCP server. Payments are lines of a file; what else happens is set by variables.
 
 `SHOP_FILE` is the file, `SHOP_KEY` seals the state of questions, so that another process can read it, and
-`SHOP_TTL` is the time in seconds for which such a state is valid. The file `SHOP_NEWS` changes a description.
+`SHOP_TTL` is the time in seconds for which such a state is valid. The file `SHOP_NEWS` changes a description. With
+`SHOP_PORT` it serves HTTP, and with `SHOP_TOKENS` it accepts only the access tokens of that file.
 """
 
 import os
@@ -10,11 +11,15 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
+import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, ToolAnnotations
 from pydantic import BaseModel
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 FILE = Path(os.environ.get("SHOP_FILE", "/dev/null"))
 NEWS = Path(os.environ.get("SHOP_NEWS", "/dev/null"))
@@ -100,8 +105,28 @@ def environment(name: str) -> str:
     return os.environ.get(name, "unset")
 
 
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text().splitlines()
+
+
+def with_tokens(app: ASGIApp) -> ASGIApp:
+    """Refuse requests without a token of the file `SHOP_TOKENS`, if there is that variable."""
+    file = os.environ.get("SHOP_TOKENS")
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        if file is not None and scope["type"] == "http":
+            given = Headers(scope=scope).get("authorization", "").removeprefix("Bearer ")
+            if given not in await anyio.to_thread.run_sync(_lines, file):
+                await Response(status_code=401)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return checked
+
+
 if __name__ == "__main__":
     if "SHOP_PORT" in os.environ:
-        shop.run("streamable-http", port=int(os.environ["SHOP_PORT"]))
+        app = with_tokens(shop.streamable_http_app())
+        uvicorn.run(app, port=int(os.environ["SHOP_PORT"]), log_level="error")
     else:
         shop.run("stdio")

@@ -10,27 +10,33 @@ from collections.abc import AsyncIterator, Mapping
 import httpx2
 
 from app.domain.errors import ConfigurationError
+from app.tools.mcp.client import AccessTokens, AuthorizationNeeded, ServerAway
 from app.tools.mcp.server_spec import McpServerSpec
 
 NOT_SENT = -32091
 """The code of our own answer for a request that the server did not get."""
 BROKEN = -32090
 """The code of our own answer for a request whose answer was lost."""
+NOT_AUTHORIZED = -32092
+"""The code of our own answer for a request for which a person has to give access first."""
 MAX_BODY_BYTES = 4 << 20
 MAX_EVENT_BYTES = 1 << 20
 _WRITE_TIMEOUT_SECONDS = 30.0
 _IDLE_TIMEOUT_SECONDS = 90.0
+_UNAUTHORIZED = 401
 _GATEWAY_STATUSES = frozenset({500, 502, 504})
 _REFUSED_STATUSES = {
-    401: "it refuses the credentials (401): check auth_env",
-    403: "it refuses the credentials (403): check auth_env",
+    401: "it refuses the credentials (401): check auth_env or oauth",
+    403: "it refuses the credentials (403): check auth_env, or the scopes of oauth",
     429: "it has too many requests (429)",
     503: "it is temporarily unavailable (503)",
 }
 
 
-def http_client(spec: McpServerSpec, environ: Mapping[str, str]) -> httpx2.AsyncClient:
-    """A client for the server's address, with the bearer token."""
+def http_client(
+    spec: McpServerSpec, environ: Mapping[str, str], tokens: AccessTokens | None = None
+) -> httpx2.AsyncClient:
+    """A client for the server's address, with the bearer token or with access tokens."""
     headers = {"accept-encoding": "identity"}
     if spec.auth_env is not None:
         token = environ.get(spec.auth_env, "")
@@ -44,8 +50,12 @@ def http_client(spec: McpServerSpec, environ: Mapping[str, str]) -> httpx2.Async
         pool=None,
     )
     return httpx2.AsyncClient(
-        headers=headers, timeout=timeout, transport=_BoundedTransport(), follow_redirects=False
+        headers=headers, timeout=timeout, transport=_transport(tokens), follow_redirects=False
     )
+
+
+def _transport(tokens: AccessTokens | None) -> httpx2.AsyncBaseTransport:
+    return _BoundedTransport() if tokens is None else _AuthorizedTransport(tokens)
 
 
 class _BoundedTransport(httpx2.AsyncBaseTransport):
@@ -53,16 +63,43 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await _checked(await self._send(request))
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
             return _failed(NOT_SENT, f"can't be reached: {_text_of(error)}")
         except httpx2.TransportError as error:
             return _failed(BROKEN, f"broke off: {_text_of(error)}")
-        return await _checked(response)
+        return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _AuthorizedTransport(_BoundedTransport):
+    """Sends each request with an access token, and once more with another one if that is not accepted."""
+
+    def __init__(self, tokens: AccessTokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            for _ in range(2):
+                token = await self._tokens.token()
+                request.headers["authorization"] = f"Bearer {token}"
+                response = await self._send(request)
+                if response.status_code != _UNAUTHORIZED:
+                    return await _checked(response)
+                await response.aclose()
+                self._tokens.reject(token)
+        except AuthorizationNeeded as error:
+            return _failed(NOT_AUTHORIZED, str(error))
+        except ServerAway as error:
+            return _failed(NOT_SENT, str(error))
+        return _failed(NOT_SENT, _REFUSED_STATUSES[_UNAUTHORIZED])
 
 
 async def _checked(response: httpx2.Response) -> httpx2.Response:

@@ -25,7 +25,9 @@ from app import distribution
 from app.clock import sleep
 from app.domain.json_values import JsonObject
 from app.tools.mcp.client import (
+    AccessTokens,
     AnswerLost,
+    AuthorizationNeeded,
     CallTimedOut,
     ClientEvents,
     ConnectionLost,
@@ -47,7 +49,13 @@ from app.tools.mcp.protocol.conversion import (
     wire_replies,
     wire_reply,
 )
-from app.tools.mcp.protocol.http import BROKEN, MAX_EVENT_BYTES, NOT_SENT, http_client
+from app.tools.mcp.protocol.http import (
+    BROKEN,
+    MAX_EVENT_BYTES,
+    NOT_AUTHORIZED,
+    NOT_SENT,
+    http_client,
+)
 from app.tools.mcp.protocol.stdio import stdio_streams
 from app.tools.mcp.server_spec import Elicitation, McpServerSpec
 
@@ -74,7 +82,10 @@ _RESULT: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapt
 
 @asynccontextmanager
 async def open_client(
-    spec: McpServerSpec, environ: Mapping[str, str], events: ClientEvents
+    spec: McpServerSpec,
+    environ: Mapping[str, str],
+    events: ClientEvents,
+    tokens: AccessTokens | None = None,
 ) -> AsyncIterator["LibraryClient"]:
     """Start the server or connect to it, and agree on the protocol. The same task has to leave the context."""
     questions = _Questions()
@@ -84,7 +95,7 @@ async def open_client(
         if spec.url is None:
             transport = stdio_streams(spec, environ, events.redact, closed)
         else:
-            http = await stack.enter_async_context(http_client(spec, environ))
+            http = await stack.enter_async_context(http_client(spec, environ, tokens))
             transport = streamable_http_client(
                 spec.url, http_client=http, max_sse_event_size=MAX_EVENT_BYTES
             )
@@ -275,6 +286,8 @@ def _connection_errors() -> Iterator[None]:
     except MCPError as error:
         if error.code == _TIMED_OUT:
             raise CallTimedOut(error.message) from error
+        if error.code == NOT_AUTHORIZED:
+            raise AuthorizationNeeded(error.message) from error
         if error.code == NOT_SENT:
             raise ServerAway(error.message) from error
         if error.code in _LOST_CODES:
