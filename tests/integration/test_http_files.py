@@ -133,7 +133,15 @@ async def test_pages_and_drawings_are_never_shown_by_a_browser(client: Client, h
         ({"Content-Type": "image/png"}, b"", "file_empty", 422),
         ({"Content-Type": "not a type"}, b"x", "invalid_request", 422),
         ({"Content-Type": "a/" + "b" * 200}, b"x", "invalid_request", 422),
-        ({"Content-Type": "multipart/form-data; boundary=x"}, b"x", "unsupported_media_type", 415),
+        ({"Content-Type": "multipart/mixed; boundary=x"}, b"x", "unsupported_media_type", 415),
+        ({"Content-Type": "multipart/form-data"}, b"x", "invalid_request", 422),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, b"x", "invalid_request", 422),
+        (
+            {"Content-Type": "multipart/form-data; boundary=" + "x" * 300},
+            b"x",
+            "invalid_request",
+            422,
+        ),
         ({"Content-Disposition": f'a; filename="{"x" * 300}"'}, b"x", "invalid_request", 422),
         ({"Content-Encoding": "gzip"}, b"x", "unsupported_media_type", 415),
         ({}, bytes(20_000_001), "body_too_large", 413),
@@ -150,9 +158,8 @@ async def test_a_bad_upload_is_refused_and_leaves_nothing(
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing_behind(client: Client, rows: Rows) -> None:
-    """At 60 random places; each connection is cut, and the server deletes what it has written."""
+    """At 200 random places; each connection is cut, and the server deletes what it has written."""
     chance = random.Random(11)
-    before = await rows("SELECT count(*) FROM blobs")
 
     async def cut() -> None:
         async def pieces() -> AsyncIterator[bytes]:
@@ -163,18 +170,102 @@ async def test_an_upload_that_breaks_off_leaves_nothing_behind(client: Client, r
         with pytest.raises(ConnectionError):
             await client.http.post("/v1/files", content=pieces())
 
-    for _ in range(6):
-        await asyncio.gather(*(cut() for _ in range(10)))
+    async def cut_form() -> None:
+        whole, headers = form(("file", LONG, 'filename="a.bin"'))
 
-    async def left() -> bool:
-        return bool(await rows("SELECT count(*) FROM blobs") == before)
+        async def pieces() -> AsyncIterator[bytes]:
+            yield whole[: chance.randrange(len(whole))]
+            raise ConnectionError
 
-    await eventually(left)
+        with pytest.raises(ConnectionError):
+            await client.http.post("/v1/files", content=pieces(), headers=headers)
+
+    for _ in range(20):
+        await asyncio.gather(*(cut() for _ in range(7)), *(cut_form() for _ in range(3)))
+
+    async def all_deleted() -> bool:
+        return not await rows("SELECT count(*) FROM blobs WHERE sha256 IS NULL")
+
+    await eventually(all_deleted)
     orphans = await rows(
         "SELECT count(*) FROM blob_chunks c "
         "WHERE NOT EXISTS (SELECT FROM files f WHERE f.blob_id = c.blob_id)"
     )
     assert orphans == 0
+
+
+def form(*parts: tuple[str, bytes, str], boundary: str = "xX") -> tuple[bytes, dict[str, str]]:
+    """A form whose parts have a name, bytes and more of their disposition."""
+    body = b"".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; {more}\r\n\r\n'.encode()
+        + data
+        + b"\r\n"
+        for name, data, more in parts
+    )
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    return body + f"--{boundary}--\r\n".encode(), headers
+
+
+async def test_a_file_can_be_uploaded_as_a_form(client: Client) -> None:
+    tricky = LONG[:1000] + b"\r\n--xX" + b"\r\n--" + LONG
+    file_part = ("Grüße & 2.bin", tricky, "application/x-data")
+    for fields in ({}, {"purpose": "user_data"}):
+        response = await client.http.post("/v1/files", files={"file": file_part}, data=fields)
+        assert response.status_code == 201, response.text
+        file = response.json()
+        assert (file["name"], file["media_type"]) == ("Grüße & 2.bin", "application/x-data")
+        assert file["sha256"] == hashlib.sha256(tricky).hexdigest()
+    body, headers = form(("file", PNG, 'filename=""'))
+    unnamed = (await client.http.post("/v1/files", content=body, headers=headers)).json()
+    assert (unnamed["name"], unnamed["media_type"], unnamed["size"]) == (
+        None,
+        "image/png",
+        len(PNG),
+    )
+
+
+async def test_a_form_arrives_in_pieces_of_any_size(client: Client) -> None:
+    body, headers = form(("before", b"x" * 500, ""), ("file", PNG, 'filename="a.png"'))
+    for size in (1, 7, 64):
+
+        async def pieces(size: int = size) -> AsyncIterator[bytes]:
+            for begin in range(0, len(body), size):
+                yield body[begin : begin + size]
+
+        response = await client.http.post("/v1/files", content=pieces(), headers=headers)
+        assert response.status_code == 201, response.text
+        assert response.json()["sha256"] == hashlib.sha256(PNG).hexdigest()
+
+
+FORMS: dict[str, tuple[tuple[bytes, dict[str, str]], int, str]] = {
+    "no file": (form(("file", PNG, "")), 422, "invalid_request"),
+    "two files": (form(*[("file", LONG, 'filename="a"')] * 2), 422, "invalid_request"),
+    "long fields": (form(("x", bytes(70_000), "")), 413, "body_too_large"),
+    "a large file": (
+        form(("file", bytes(20_000_001), 'filename="a"')),
+        413,
+        "body_too_large",
+    ),
+    "an empty file": (form(("file", b"", 'filename="a"')), 422, "file_empty"),
+    "a long header": (form(("file", PNG, f'filename="{"x" * 9_000}"')), 422, "invalid_request"),
+    "another type": (
+        form(("file", PNG, 'filename="a"\r\nContent-Type: image/gif')),
+        422,
+        "media_type_mismatch",
+    ),
+    "no end": ((form(("file", LONG, 'filename="a"'))[0][:-10], form()[1]), 422, "invalid_request"),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+async def test_a_bad_form_is_refused_and_leaves_nothing(
+    client: Client, rows: Rows, case: str
+) -> None:
+    (body, headers), status, code = FORMS[case]
+    before = await rows("SELECT count(*) FROM blobs")
+    response = await client.http.post("/v1/files", content=body, headers=headers)
+    the_problem(response, status, code)
+    assert await rows("SELECT count(*) FROM blobs") == before
 
 
 async def test_a_message_refers_to_a_file_and_the_thread_lists_it(client: Client) -> None:

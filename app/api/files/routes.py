@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from app.api.files.content import content_response
-from app.api.files.uploads import described, pieces_of
+from app.api.files.uploads import FORM, upload_of
 from app.api.lists import Listed
 from app.api.schemas.common import Page, ResponseModel, Time, Uuid
 from app.commands.files.delete import delete_file as delete_stored_file
@@ -23,6 +23,14 @@ uploads = APIRouter(route_class=AuthorizedRoute, prefix="/v1/files", tags=["file
 """The route whose body is not JSON. It checks its headers itself."""
 _of_a_file = error_responses("file_not_found")
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
+
+
+_FORM_SCHEMA = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {"file": {"type": "string", "format": "binary"}},
+    "description": "A form with one file. Its part names it, and may have its `Content-Type`.",
+}
 
 
 class FileOut(ResponseModel):
@@ -45,15 +53,16 @@ class FileOut(ResponseModel):
         "requestBody": {
             "required": True,
             "description": "The bytes of the file. `Content-Disposition: attachment; filename=…` names it.",
-            "content": {"application/octet-stream": _BYTES},
+            "content": {"application/octet-stream": _BYTES, FORM: {"schema": _FORM_SCHEMA}},
         }
     },
 )
 async def upload_file(
     request: Request, response: Response, ctx: ContextDep, principal: MayWrite
 ) -> FileOut:
-    """Upload a file. The body is its bytes, with their `Content-Type`. Equal bytes are stored once."""
-    file = await upload(ctx, principal, described(request), pieces_of(request))
+    """Upload a file. The body is its bytes with their `Content-Type`, or a form. Equal bytes are stored once."""
+    new, pieces = await upload_of(request)
+    file = await upload(ctx, principal, new, pieces)
     response.headers["Location"] = f"/v1/files/{file.id}"
     return FileOut.model_validate(file)
 

@@ -1,12 +1,13 @@
-"""The body of an upload: the bytes themselves. Headers have the name and the media type."""
+"""The body of an upload: the bytes themselves, or a form with the file. Headers have the name and the media type."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from email.message import Message
 from urllib.parse import unquote
 
 from fastapi import Request
 
+from app.api.files.forms import FormFile, boundary_of
 from app.commands.files.writing import NewFile
 from app.domain.errors import Invalid, UnsupportedMedia
 from app.domain.files.files import MAX_NAME_CHARACTERS
@@ -14,26 +15,38 @@ from app.domain.json_values import is_unicode
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 MAX_MEDIA_TYPE_CHARACTERS = 100
+FORM = "multipart/form-data"
 
 
-def described(request: Request) -> NewFile:
-    """The name and the media type in the request's headers."""
+async def upload_of(request: Request) -> tuple[NewFile, AsyncIterator[bytes]]:
+    """The name and the media type of the file, and its bytes as they arrive."""
     if "idempotency-key" in request.headers:
         raise Invalid(
             "idempotency_key_unsupported",
             "This operation doesn't support Idempotency-Key. Send the request without it: equal bytes are stored once.",
         )
-    header = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if header.startswith("multipart/") or header == "application/x-www-form-urlencoded":
+    header = request.headers.get("content-type", "")
+    media_type = header.partition(";")[0].strip().lower()
+    if media_type == FORM:
+        form = FormFile(boundary_of(header), _pieces_of(request))
+        await form.begin()
+        return _described(form.headers or {}), form.pieces()
+    if media_type.startswith("multipart/") or media_type == "application/x-www-form-urlencoded":
         raise UnsupportedMedia(
             "unsupported_media_type",
-            "Send the file's bytes as the body, with their Content-Type, and the name in Content-Disposition.",
+            "Send the file as multipart/form-data, or its bytes as the body, with their Content-Type, and the name in "
+            "Content-Disposition.",
         )
-    if header and (
-        len(header) > MAX_MEDIA_TYPE_CHARACTERS or _MEDIA_TYPE.fullmatch(header) is None
+    return _described(request.headers), _pieces_of(request)
+
+
+def _described(headers: Mapping[str, str]) -> NewFile:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type and (
+        len(media_type) > MAX_MEDIA_TYPE_CHARACTERS or _MEDIA_TYPE.fullmatch(media_type) is None
     ):
         raise Invalid("invalid_request", "header.content-type: isn't a media type.")
-    return NewFile(_name(request.headers.get("content-disposition", "")), header or None)
+    return NewFile(_name(headers.get("content-disposition", "")), media_type or None)
 
 
 def _name(disposition: str) -> str | None:
@@ -53,7 +66,7 @@ def _name(disposition: str) -> str | None:
     return name or None
 
 
-async def pieces_of(request: Request) -> AsyncIterator[bytes]:
+async def _pieces_of(request: Request) -> AsyncIterator[bytes]:
     """The bytes as they arrive."""
     async for piece in request.stream():
         if piece:

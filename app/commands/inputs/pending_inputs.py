@@ -6,6 +6,7 @@ message log gets the last version, or nothing.
 
 from dataclasses import dataclass, replace
 
+from app.commands.files.inline_media import with_stored_media
 from app.commands.files.references import refer_to_files
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import request_cancel
@@ -116,6 +117,18 @@ async def change_input(
 ) -> Input:
     """Replace a pending message that has the expected revision; it keeps its id."""
     principal.require(Scope.RUNS_WRITE)
+    async with with_stored_media(ctx, principal, (message,)) as (stored,):
+        return await _change(ctx, principal, thread_id, seen, stored, once)
+
+
+async def _change(
+    ctx: ServiceContext,
+    principal: Principal,
+    thread_id: ThreadId,
+    seen: InputVersion,
+    message: Message,
+    once: IdempotentCommand[Input] | None,
+) -> Input:
     async with ctx.events.transaction() as transaction:
         connection, tenant = transaction.connection, principal.tenant
         await begin_idempotent(connection, principal, once)

@@ -1,12 +1,13 @@
 """Send messages to a thread: its open run reads them, or a new run that is queued behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from app import telemetry
 from app.clock import new_id
+from app.commands.files.inline_media import with_stored_media
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.inputs.resume_waiting_run import resume_waiting_run
 from app.commands.runs.cancel import InterruptedRun, announce_cancel
@@ -100,6 +101,20 @@ async def send_input(
 ) -> AcceptedInput:
     """Queue messages for the run that reads them, durably once this returns."""
     principal.require(Scope.RUNS_WRITE)
+    async with with_stored_media(ctx, principal, request.messages) as messages:
+        stored = replace(request, messages=messages)
+        return await _send(ctx, principal, to, stored, deliver=deliver, once=once)
+
+
+async def _send(
+    ctx: ServiceContext,
+    principal: Principal,
+    to: Target,
+    request: InputRequest,
+    *,
+    deliver: bool,
+    once: IdempotentCommand[AcceptedInput] | None,
+) -> AcceptedInput:
     async with ctx.events.transaction() as transaction:
         connection = transaction.connection
         await begin_idempotent(connection, principal, once)

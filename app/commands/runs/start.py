@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from app import telemetry
+from app.commands.files.inline_media import with_stored_media
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import announce_cancel
 from app.commands.runs.created_record import created_event, record_as_written
@@ -61,6 +62,20 @@ async def start_run(
     principal.require(Scope.RUNS_WRITE)
     if request.context is not None:
         principal.require(Scope.RUNS_CONTEXT)
+    async with with_stored_media(ctx, principal, request.messages) as messages:
+        if messages is not request.messages:
+            request = replace(request, messages=messages)
+        return await _start(ctx, principal, request, worker=worker, once=once)
+
+
+async def _start(
+    ctx: ServiceContext,
+    principal: Principal,
+    request: StartRequest,
+    *,
+    worker: WorkerId | None,
+    once: IdempotentCommand[RunRecord] | None,
+) -> StartedRun:
     if worker is not None and once is None:
         claimed = await _create_and_claim(ctx, principal, request, worker)
         if claimed is not None:

@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID, uuid5
 
-from app.domain.ids import FileId
+from app.domain.ids import FileId, Tenant
+from app.domain.json_values import compact
 from app.domain.threads.messages import Block, FileSource, Media, Message, ToolOutcome
 
+MAX_INLINE_CHARACTERS = 65_536
+"""Of base64 in a message: longer data become a file."""
 CHUNK_BYTES = 262_143
 """Of a file's bytes in the database. It is a multiple of three, so that chunks are encoded as base64 one by one."""
 MAX_NAME_CHARACTERS = 200
@@ -14,6 +18,7 @@ MAX_SAVED_FILES = 1_000
 """Of one run: more files of its tools are refused."""
 DEFAULT_MAX_FILE_BYTES = 20_000_000
 DEFAULT_MAX_INLINE_BYTES = 10_000_000
+_CONTENT = UUID("3f1c1b52-9d0e-5c7a-8d0b-5f6f3b1f2a10")
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 
@@ -29,6 +34,12 @@ class StoredFile:
     sha256: str
     created_by: str
     created_at: datetime
+
+
+def id_of_content(tenant: Tenant, sha256: str, media_type: str, name: str | None) -> FileId:
+    """The id of a file that came within a message. Equal files of a tenant are one."""
+    text = compact([tenant, sha256, media_type, name])
+    return FileId(str(uuid5(_CONTENT, text)))
 
 
 def media_of(messages: Sequence[Message]) -> Iterator[tuple[Media, FileSource]]:

@@ -1,7 +1,7 @@
 """Messages: the entries of a thread's log, and their content blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, assert_never
@@ -59,11 +59,26 @@ class UrlSource:
     url: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A file whose bytes are written. The transaction that accepts its message creates the file."""
+
+    blob_id: str
+    name: str | None
+    media_type: str
+    size: int
+    sha256: str
+    created_by: str
+    created_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """A file of the tenant. The runtime loads it just before a request to a model."""
 
     file_id: FileId
+    written: WrittenFile | None = field(default=None, compare=False, repr=False)
+    """Set on a new message only, if its bytes came with it."""
 
 
 Source: TypeAlias = Base64Source | UrlSource | FileSource

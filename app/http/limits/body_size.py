@@ -15,6 +15,10 @@ UPLOADS = "/v1/files"
 """The route whose body is a file, which has a limit of its own."""
 
 
+FORM_BYTES = 131_072
+"""Of an upload as a form, besides the file."""
+
+
 class BoundedBody:
     """Refuses a request as soon as one of its parts is too large.
 
@@ -35,7 +39,10 @@ class BoundedBody:
             await too_long(scope, receive, send)
             return
         is_upload = scope["method"] == "POST" and scope["path"] == UPLOADS
-        max_bytes = self._max_file_bytes if is_upload else self._max_bytes
+        max_bytes = self._max_bytes
+        if is_upload:
+            is_form = request.headers.get("content-type", "").lower().startswith("multipart/")
+            max_bytes = self._max_file_bytes + (FORM_BYTES if is_form else 0)
         declared = request.headers.get("content-length", "0")
         if not _is_at_most(declared, max_bytes):
             await refusal(request, _too_large(max_bytes))(scope, receive, send)

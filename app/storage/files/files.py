@@ -30,18 +30,29 @@ def _file_of(row: Row) -> StoredFile:
 
 
 async def add(connection: Connection, tenant: Tenant, file: StoredFile) -> None:
+    await connection.execute(insert(files).values(_values(tenant, file)))
+
+
+def _values(tenant: Tenant, file: StoredFile) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "id": file.id,
+        "blob_id": file.blob_id,
+        "name": storable(file.name),
+        "media_type": file.media_type,
+        "size": file.size,
+        "sha256": file.sha256,
+        "created_by": file.created_by,
+        "created_at": file.created_at,
+    }
+
+
+async def add_unless_known(connection: Connection, tenant: Tenant, file: StoredFile) -> None:
+    """Add a file whose id follows from its content, and lock its row, also if it is known."""
+    statement = upsert(files).values(_values(tenant, file))
+    key = (files.c.tenant, files.c.id)
     await connection.execute(
-        insert(files).values(
-            tenant=tenant,
-            id=file.id,
-            blob_id=file.blob_id,
-            name=storable(file.name),
-            media_type=file.media_type,
-            size=file.size,
-            sha256=file.sha256,
-            created_by=file.created_by,
-            created_at=file.created_at,
-        )
+        statement.on_conflict_do_update(index_elements=key, set_={"name": files.c.name})
     )
 
 
