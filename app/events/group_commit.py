@@ -23,7 +23,7 @@ from app.domain.checkpoints import (
 )
 from app.domain.errors import OwnershipLost
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.runs.runs import Running, Waiting
+from app.domain.runs.runs import Waiting
 from app.events.journal import Journal
 from app.events.sse_encoding import EventBatch
 from app.events.transaction import EventTransactions, Publisher
@@ -237,9 +237,9 @@ class GroupCommit:
 
     async def _save_all(self, tasks: asyncio.TaskGroup) -> None:
         saves, self._saves = self._saves, []
-        batchable = [save for save in saves if single.is_batchable(save.checkpoint)]
+        batchable = [save for save in saves if batched.is_batchable(save.checkpoint)]
         for save in saves:
-            if not single.is_batchable(save.checkpoint):
+            if not batched.is_batchable(save.checkpoint):
                 tasks.create_task(self._save_alone(save))
         if batchable:
             for left in await self._save_together(batchable):
@@ -295,15 +295,13 @@ class GroupCommit:
 
     async def _save_in_transaction(self, save: _Save, at: datetime) -> CheckpointAnswer:
         checkpoint = save.checkpoint
-        async with self._outgoing.transaction(at) as transaction:
+        async with self._outgoing.transaction(at, by_key=True) as transaction:
             outcome = await single.save(transaction.connection, checkpoint, at=at)
             if isinstance(outcome, OwnershipMismatch):
                 save.journal.abandon()
                 raise OwnershipLost(checkpoint.run_id)
             if not isinstance(outcome, CheckpointSaved):
                 return outcome
-            if not isinstance(checkpoint.state, Running):
-                await single.release_event_head(transaction.connection, checkpoint)
             save.published_before = _with_events_of_commit(save, outcome)
             transaction.emit_encoded(
                 checkpoint.tenant, checkpoint.thread_id, checkpoint.run_id, save.published_before

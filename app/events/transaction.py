@@ -70,10 +70,15 @@ class EventTransactions:
         return self._clock.now()
 
     @asynccontextmanager
-    async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
-        """Commit the block's writes together with its events, then publish these."""
+    async def transaction(
+        self, now: datetime | None = None, *, by_key: bool = False
+    ) -> AsyncIterator[Transaction]:
+        """Commit the block's writes together with its events, then publish these.
+
+        `by_key` as in `Database.transaction`.
+        """
         now = now or self._clock.now()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(by_key=by_key) as connection:
             transaction = Transaction(connection, now)
             yield transaction
             batches = await _append_events(transaction, now)

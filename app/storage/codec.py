@@ -1,6 +1,6 @@
 """Converts between rows and domain types."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Protocol
@@ -44,6 +44,7 @@ from app.domain.threads.messages import (
     block_to_json,
 )
 from app.domain.threads.provider_data import provider_data_from_text, provider_data_to_text
+from app.storage.postgres.named_parameters import Rows
 
 _CUT_SHORT = "cut_short"
 _RESULT = "result"
@@ -64,8 +65,22 @@ def storable_json(value: Any) -> str:
     return compact(storable(value))
 
 
+MESSAGE_COLUMNS = {
+    "message_id": "uuid",
+    "role": "text",
+    "visibility": "text",
+    "content": "jsonb",
+    "tool_calls": "jsonb",
+    "tool_call_id": "text",
+    "produced_by_run": "uuid",
+    "step_index": "int",
+    "edited_arguments": "jsonb",
+}
+"""The columns of a message without its thread and seq, with their types."""
+
+
 def message_columns(message: Message) -> dict[str, Any]:
-    """The columns of a message without its thread and seq; JSON as text."""
+    """The values of `MESSAGE_COLUMNS`; JSON as text."""
     return {
         "message_id": message.id,
         "role": message.role.value,
@@ -81,6 +96,27 @@ def message_columns(message: Message) -> dict[str, Any]:
         if message.edited_arguments is None
         else storable_json(message.edited_arguments),
     }
+
+
+MESSAGES = Rows("m", {"i": "int", "position": "int", **MESSAGE_COLUMNS})
+"""`i` is the number of the run from 1 on, `position` the message's place among those of its run from 0 on."""
+
+
+def insert_messages(tenant: str, thread_id: str, first_seq: str, at: str, sources: str = "") -> str:
+    """SQL that inserts `MESSAGES`. The arguments are SQL expressions; `sources` joins what they refer to."""
+    names = ", ".join(MESSAGE_COLUMNS)
+    return f"""INSERT INTO messages (tenant, thread_id, seq, {names}, created_at)
+    SELECT {tenant}, {thread_id}, {first_seq} + m.position, {", ".join(f"m.{n}" for n in MESSAGE_COLUMNS)}, {at}
+    FROM {MESSAGES.sql} {sources}"""
+
+
+def message_values(groups: Iterable[Sequence[Message]]) -> dict[str, list[Any]]:
+    """The parameters of `MESSAGES`, for the messages of each run."""
+    return MESSAGES.values(
+        {"i": index, "position": position, **message_columns(message)}
+        for index, messages in enumerate(groups, 1)
+        for position, message in enumerate(messages)
+    )
 
 
 def _content(message: Message) -> list[dict[str, Any]]:

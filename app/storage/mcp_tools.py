@@ -10,6 +10,7 @@ from app.domain.json_values import JsonObject
 from app.domain.principals import ALL_TENANTS
 from app.storage.codec import storable_json
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 
 MAX_ROWS = 512
 """The most tools of one server that are kept. Tools that are no longer listed are deleted first."""
@@ -45,11 +46,11 @@ DELETE FROM mcp_tools WHERE tenant = $1 AND server = $2 AND NOT is_listed AND na
     ORDER BY is_listed DESC, last_seen DESC, name LIMIT $3
 )
 """
-_ACCEPT = """
-UPDATE mcp_tools SET accepted_digest = digest, accepted = described, accepted_by = $3, accepted_at = now()
-WHERE tenant = $1 AND server = $2 AND is_listed AND digest = ANY($4::text[])
+_ACCEPT = NamedSql("""
+UPDATE mcp_tools SET accepted_digest = digest, accepted = described, accepted_by = :accepted_by, accepted_at = now()
+WHERE tenant = :tenant AND server = :server AND is_listed AND digest = ANY(:digests::text[])
 RETURNING name
-"""
+""")
 _REPORT = """
 INSERT INTO mcp_servers (tenant, server, worker, state, updated_at)
 SELECT $1, server, $2, state, now() FROM jsonb_to_recordset($3::text::jsonb) AS k(server text, state jsonb)
@@ -108,7 +109,9 @@ async def save(
 async def accept(connection: Connection, server: str, digests: Sequence[str], by: str) -> list[str]:
     """Accept the listed tools with these digests, and return their names."""
     await connection.driver.execute(_SERVER_LOCK, server)
-    rows = await connection.driver.fetch(_ACCEPT, ALL_TENANTS, server, by, list(digests))
+    rows = await connection.driver.fetch(
+        *_ACCEPT(tenant=ALL_TENANTS, server=server, accepted_by=by, digests=list(digests))
+    )
     return sorted(row["name"] for row in rows)
 
 

@@ -21,6 +21,7 @@ from app.domain.runs.terminations import SUSPENDED
 from app.domain.threads.inputs import InputStatus
 from app.storage.codec import storable_json
 from app.storage.postgres.database import Connection
+from app.storage.postgres.named_parameters import NamedSql, Rows
 from app.storage.tables import event_heads, events, inputs, retention, runs, tasks
 from app.storage.tickets.audit import AUDITED_EVENTS
 
@@ -126,15 +127,15 @@ async def save_cursor(connection: Connection, job: str, run: FinishedRun) -> Non
 
 # --- events ---------------------------------------------------------------------------------------
 
-_DELETE_MERGED = """
-DELETE FROM events e USING unnest($3::bigint[], $4::bigint[]) AS j(from_seq, seq)
-WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq >= j.from_seq AND e.seq < j.seq
-"""
-_UPDATE_MERGED = """
-UPDATE events e SET from_seq = j.from_seq, body = j.body
-FROM unnest($3::bigint[], $4::bigint[], $5::text[]) AS j(from_seq, seq, body)
-WHERE e.tenant = $1 AND e.thread_id = $2 AND e.seq = j.seq
-"""
+_MERGED = Rows("j", {"from_seq": "bigint", "seq": "bigint", "body": "text"})
+_DELETE_MERGED = NamedSql(f"""
+DELETE FROM events e USING {_MERGED.sql}
+WHERE e.tenant = :tenant AND e.thread_id = :thread_id AND e.seq >= j.from_seq AND e.seq < j.seq
+""")
+_UPDATE_MERGED = NamedSql(f"""
+UPDATE events e SET from_seq = j.from_seq, body = j.body FROM {_MERGED.sql}
+WHERE e.tenant = :tenant AND e.thread_id = :thread_id AND e.seq = j.seq
+""")
 
 
 async def merge_deltas(connection: Connection, run: FinishedRun) -> int:
@@ -180,10 +181,13 @@ async def _replace(connection: Connection, run: FinishedRun, merged: Sequence[Lo
     if not merged:
         return 0
     driver = connection.driver
-    first, last = [one.from_seq for one in merged], [one.seq for one in merged]
-    bodies = [storable_json(one.fields) for one in merged]
-    status = await driver.execute(_DELETE_MERGED, run.tenant, run.thread_id, first, last)
-    await driver.execute(_UPDATE_MERGED, run.tenant, run.thread_id, first, last, bodies)
+    rows = _MERGED.values(
+        {"from_seq": one.from_seq, "seq": one.seq, "body": storable_json(one.fields)}
+        for one in merged
+    )
+    values = {"tenant": run.tenant, "thread_id": run.thread_id, **rows}
+    status = await driver.execute(*_DELETE_MERGED(**values))
+    await driver.execute(*_UPDATE_MERGED(**values))
     return int(status.rpartition(" ")[2])
 
 

@@ -26,6 +26,7 @@ from app.domain.usage.billed_requests import BilledRequest
 from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.storage.codec import storable_json
 from app.storage.postgres.database import Connection
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import usage
 
 _OF_REQUEST = {
@@ -86,9 +87,9 @@ def _row(request: BilledRequest) -> dict[str, Any]:
     }
 
 
-_OWNER = """(SELECT 1 AS i, r.tenant, r.thread_id, r.id AS run_id, $4::int AS attempt,
-        r.root_run_id, r.started_by FROM runs r WHERE r.tenant = $2 AND r.id = $3) o"""
-_ADD = f"WITH {billed_cte('$1', _OWNER)} SELECT"
+_OWNER = """(SELECT 1 AS i, r.tenant, r.thread_id, r.id AS run_id, :attempt::int AS attempt,
+        r.root_run_id, r.started_by FROM runs r WHERE r.tenant = :tenant AND r.id = :run_id) o"""
+_ADD = NamedSql(f"WITH {billed_cte(':billed', _OWNER)} SELECT")
 
 
 async def add(
@@ -101,7 +102,9 @@ async def add(
     """Insert the rows of requests that one attempt of a run has made."""
     if requests:
         rows = billed_json((1, request) for request in requests)
-        await connection.driver.execute(_ADD, rows, tenant, run_id, attempt)
+        await connection.driver.execute(
+            *_ADD(billed=rows, tenant=tenant, run_id=run_id, attempt=attempt)
+        )
 
 
 _day = func.to_char(func.timezone("UTC", usage.c.at), "YYYY-MM-DD")

@@ -11,23 +11,24 @@ from app.storage.codec import Row
 from app.storage.page_rows import page_of
 from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.runs.runs import RunKey
 from app.storage.tables import runs, workers
 
 # A process that died without deleting its row counts as another process for a minute, which does no harm.
-_HEARTBEAT = """
+_HEARTBEAT = NamedSql("""
 WITH worker AS (
-    INSERT INTO workers AS w (id, role, host, pid) VALUES ($1, $2, $3, $4)
+    INSERT INTO workers AS w (id, role, host, pid) VALUES (:id, :role, :host, :pid)
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = now()
 ), others AS (
     SELECT EXISTS (
-        SELECT FROM workers WHERE id <> $1 AND heartbeat_at > now() - interval '1 minute'
+        SELECT FROM workers WHERE id <> :id AND heartbeat_at > now() - interval '1 minute'
     ) AS are_alive
 )
 SELECT others.are_alive, r.tenant, r.thread_id, r.id, r.attempt, r.losses, r.cancel_requested_at,
     r.cancel_reason
-FROM others LEFT JOIN runs r ON r.owner = $1 AND r.admitted AND r.status IN ('created', 'running')
-"""
+FROM others LEFT JOIN runs r ON r.owner = :id AND r.admitted AND r.status IN ('created', 'running')
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ async def heartbeat(
     pool: RawPool, worker: WorkerId, role: str, host: str, pid: int
 ) -> HeartbeatAnswer:
     """Write this process's heartbeat, and read what it must know."""
-    rows = await pool.fetch(_HEARTBEAT, worker, role, host, pid)
+    rows = await pool.fetch(*_HEARTBEAT(id=worker, role=role, host=host, pid=pid))
     owned = [
         OwnedRun(
             RunKey(

@@ -13,7 +13,8 @@ from app.domain.tickets.tickets import TicketKind
 from app.domain.tools.tool_calls import CallStatus
 from app.storage.checkpoints import batched, single
 from app.storage.postgres.database import Database, RawPool
-from app.storage.tickets import decisions, opening
+from app.storage.tickets import decisions
+from tests.support.open_tickets import open_tickets
 from tests.support.rows import sizes
 from tests.support.stored_runs import (
     call_of,
@@ -78,12 +79,11 @@ async def save_alone(database: Database, checkpoint: Checkpoint) -> None:
     async with database.transaction() as connection:
         outcome = await single.save(connection, checkpoint, at=NOW())
         assert isinstance(outcome, CheckpointSaved)
-        await single.release_event_head(connection, checkpoint)
 
 
 async def test_a_batch_and_a_transaction_write_the_same_suspension(database: Database) -> None:
     together, alone = await running(database.pool), await running(database.pool)
-    assert single.is_batchable(suspension_of(together))
+    assert batched.is_batchable(suspension_of(together))
     written = await batched.checkpoint(database.pool, [(suspension_of(together), [])], NOW())
     assert set(written) == {0}
     await save_alone(database, suspension_of(alone))
@@ -146,7 +146,7 @@ async def test_a_batch_never_suspends_a_run_whose_ticket_is_decided(database: Da
     )
     suspend = partial(batched.checkpoint, database.pool, [(suspension_of(run), [])])
     async with database.transaction() as connection:
-        await opening.open_all(connection, run.tenant, [earlier])
+        await open_tickets(connection, run.tenant, [earlier])
     assert await suspend(NOW()) == {}
     async with database.transaction() as connection:
         await decisions.decide(connection, run.tenant, earlier.id, decision)
@@ -159,7 +159,7 @@ async def test_a_batch_never_suspends_a_run_whose_ticket_is_decided(database: Da
 async def test_only_waits_for_people_are_batched(database: Database) -> None:
     run = await running(database.pool)
     batchable = {
-        reason: single.is_batchable(checkpoint_of(run, state=Waiting(reason, "")))
+        reason: batched.is_batchable(checkpoint_of(run, state=Waiting(reason, "")))
         for reason in WaitingReason
     }
     assert {reason for reason, found in batchable.items() if found} == {
@@ -167,6 +167,6 @@ async def test_only_waits_for_people_are_batched(database: Database) -> None:
         WaitingReason.USER_INPUT,
     }
     timed = Waiting(WaitingReason.USER_INPUT, "", NOW())
-    assert not single.is_batchable(checkpoint_of(run, state=timed))
-    assert not single.is_batchable(checkpoint_of(run, opened=[ticket_of(run)]))
+    assert not batched.is_batchable(checkpoint_of(run, state=timed))
+    assert not batched.is_batchable(checkpoint_of(run, opened=[ticket_of(run)]))
     assert ticket_of(run).kind is not TicketKind.CHILD

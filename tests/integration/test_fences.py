@@ -258,7 +258,7 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "cancel_requests.is_requested",
-            "single.is_batchable",
+            "batched.is_batchable",
             "batched_append.find_committed",
             "batched_append.still_owned",
             "rules.for_calls",
@@ -283,7 +283,6 @@ UNFENCED: Mapping[str, str] = {
     **dict.fromkeys(("claims.claim", "background_tasks.claim"), CLAIMS),
     **dict.fromkeys(
         (
-            "single.release_event_head",
             "child_runs.cancel",
             "child_runs.forward_messages",
             "deliveries.enqueue",

@@ -46,10 +46,16 @@ async def progress_of(database: Database, run: NewRun) -> StoredProgress:
 
 async def events_read(database: Database, run: NewRun) -> int:
     """The rows of events that the statement reads."""
-    arguments = (run.tenant, run.thread_id, run.id, 0, False, True, 1)
-    explained = await database.pool.fetchval(
-        f"EXPLAIN (ANALYZE, FORMAT JSON) {loading._LOAD}", *arguments
+    text, *arguments = loading._LOAD(
+        tenant=run.tenant,
+        thread_id=run.thread_id,
+        run_id=run.id,
+        events_from=0,
+        with_log=False,
+        with_progress=True,
+        from_seq=1,
     )
+    explained = await database.pool.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", *arguments)
     return _rows_of_events(json.loads(explained)[0]["Plan"])
 
 

@@ -12,8 +12,9 @@ from app.domain.tickets.tickets import TicketFilter
 from app.events.follow_tickets import TicketFollower
 from app.llm.scripted.model import in_order, turn
 from app.storage.postgres.database import Database
-from app.storage.tickets import feed, opening
+from app.storage.tickets import feed
 from tests.integration.conftest import AGENTS
+from tests.support.open_tickets import open_tickets
 from tests.support.probes import Probe
 from tests.support.problems import the_problem
 from tests.support.replicas import TIMEOUT_SECONDS, Replica, an_agent, open_replica
@@ -233,9 +234,9 @@ async def test_a_slow_commit_delays_no_other_notice_and_is_not_lost(database: Da
         return [(notice.number, notice.ticket.run_id) for notice in found.notices], found.head
 
     async with database.transaction() as connection:
-        await opening.open_all(connection, tenant, [ticket_of(slow)])
+        await open_tickets(connection, tenant, [ticket_of(slow)])
         async with database.transaction() as other:
-            await opening.open_all(other, tenant, [ticket_of(quick)])
+            await open_tickets(other, tenant, [ticket_of(quick)])
         assert await read(0) == ([(1, quick.id)], 1)
     assert await read(1) == ([(2, slow.id)], 2)
     assert await read(0) == ([(1, quick.id), (2, slow.id)], 2)
@@ -256,7 +257,7 @@ async def test_concurrent_readers_assign_the_same_numbers(database: Database) ->
 
     async def open_one(run: Any, name: str) -> None:
         async with database.transaction() as connection:
-            await opening.open_all(connection, tenant, [ticket_of(run, name)])
+            await open_tickets(connection, tenant, [ticket_of(run, name)])
 
     async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
         for _ in range(3):
@@ -271,7 +272,7 @@ async def test_concurrent_readers_assign_the_same_numbers(database: Database) ->
 async def test_tenants_have_feeds_of_their_own(database: Database) -> None:
     run = await running(database.pool)
     async with database.transaction() as connection:
-        await opening.open_all(connection, run.tenant, [ticket_of(run)])
+        await open_tickets(connection, run.tenant, [ticket_of(run)])
     foreign = await feed.read_after(database, Tenant("globex"), 0, EVERYTHING, 10)
     assert (foreign.notices, foreign.head) == ((), 0)
 

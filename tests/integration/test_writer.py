@@ -23,9 +23,10 @@ from app.storage.postgres.connect import DatabaseOptions, RawConnection
 from app.storage.postgres.database import Database
 from app.storage.runs import runs
 from app.storage.threads import messages
-from app.storage.tickets import decisions, opening
+from app.storage.tickets import decisions
 from tests.support.emitters import TIMEOUT_SECONDS, writing
 from tests.support.forwarders import Forwarder, forwarding
+from tests.support.open_tickets import open_tickets
 from tests.support.rows import contents
 from tests.support.stored_runs import (
     checkpoint_of,
@@ -315,7 +316,7 @@ async def answered(database: Database) -> NewRun:
     )
     async with database.transaction() as connection:
         assert await runs.lock(connection, run.tenant, run.id) is not None
-        await opening.open_all(connection, run.tenant, [ticket])
+        await open_tickets(connection, run.tenant, [ticket])
         await decisions.decide(connection, run.tenant, ticket.id, decision)
     return run
 

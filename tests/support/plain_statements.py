@@ -9,7 +9,7 @@ from app.domain.checkpoints import Checkpoint, CheckpointSaved, PendingEvent
 from app.domain.events.input_events import InputDelivered
 from app.domain.ids import WorkerId
 from app.domain.runs.rate_limits import partial_answer_of
-from app.domain.runs.runs import Done, NewRun, Running
+from app.domain.runs.runs import Done, NewRun
 from app.storage.checkpoints import single
 from app.storage.checkpoints.batched import CheckpointWritten
 from app.storage.codec import message_columns
@@ -212,8 +212,6 @@ async def checkpoint(
             saved = await single.save(connection, one, at=at)
             if not isinstance(saved, CheckpointSaved):
                 continue
-            if not isinstance(one.state, Running):
-                await single.release_event_head(connection, one)
             emitted = [(one.run_id, entry) for entry in entries]
             first = await event_log.append_events(
                 connection, one.tenant, one.thread_id, emitted, at

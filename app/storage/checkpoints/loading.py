@@ -12,23 +12,24 @@ from app.domain.threads.messages import LoggedMessage
 from app.domain.tools.tool_calls import CallState
 from app.storage.codec import Row
 from app.storage.postgres.database import RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.runs.tool_calls import call_of
 from app.storage.threads.messages import HISTORY, bytes_of, decoded
 
 _EVENTS_OF_RUN = """SELECT event_type, step FROM events
-    WHERE $6 AND tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4"""
+    WHERE :with_progress AND tenant = :tenant AND thread_id = :thread_id AND run_id = :run_id AND seq >= :events_from"""
 
 # Rows of several kinds in the columns of messages. The events are read backwards from the newest one. Each search
 # ends within a step, so a run with many events loads as fast as one with few.
-_LOAD = f"""
-SELECT 'message' AS part, history.* FROM ({HISTORY}) AS history WHERE $5 AND seq >= $7
+_LOAD = NamedSql(f"""
+SELECT 'message' AS part, history.* FROM ({HISTORY}) AS history WHERE :with_log AND seq >= :from_seq
 UNION ALL
-SELECT 'mark', (SELECT count(*) FROM rollbacks b WHERE b.tenant = $1 AND b.thread_id = $2),
+SELECT 'mark', (SELECT count(*) FROM rollbacks b WHERE b.tenant = :tenant AND b.thread_id = :thread_id),
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, t.created_at
-FROM threads t WHERE t.tenant = $1 AND t.id = $2
+FROM threads t WHERE t.tenant = :tenant AND t.id = :thread_id
 UNION ALL
 SELECT 'call', c.position, NULL, NULL, NULL, to_jsonb(c)::text, NULL, NULL, NULL, NULL, NULL, c.started_at
-FROM tool_calls c WHERE $6 AND c.tenant = $1 AND c.run_id = $3
+FROM tool_calls c WHERE :with_progress AND c.tenant = :tenant AND c.run_id = :run_id
 UNION ALL
 SELECT 'progress', (newest.event_type <> '{RUN_FINISH}')::int, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     begun.step, NULL, NULL
@@ -39,7 +40,7 @@ FROM (SELECT 1) AS one LEFT JOIN LATERAL (
     {_EVENTS_OF_RUN} AND event_type = '{STEP_START}' ORDER BY seq DESC LIMIT 1
 ) AS begun ON true
 ORDER BY part, seq
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,15 @@ async def load(
 ) -> StoredProgress:
     """The run's progress, and the log of its thread from a message's number on, as far as they are wanted."""
     rows = await pool.fetch(
-        _LOAD,
-        *(run.tenant, run.thread_id, run.id, run.events_from or 0),
-        *(with_log, with_progress, from_seq),
+        *_LOAD(
+            tenant=run.tenant,
+            thread_id=run.thread_id,
+            run_id=run.id,
+            events_from=run.events_from or 0,
+            with_log=with_log,
+            with_progress=with_progress,
+            from_seq=from_seq,
+        )
     )
     *_, progress = rows
     by_part: dict[str, list[Row]] = {"call": [], "mark": [], "message": [], "progress": []}

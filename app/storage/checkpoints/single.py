@@ -1,16 +1,15 @@
 """Writes one checkpoint of any kind, in the caller's transaction.
 
 `checkpoints/batched` writes the frequent kinds. This module also writes the other suspensions, ends
-that admit the thread's next run, and ends of runs that no worker executes. Both are fenced by attempt, only
-append messages, and write all or nothing. The caller appends the events last.
+that admit the thread's next run, and ends of runs that no worker executes. The rows are written by the same
+statement. Before it, this module locks the rows and makes the checks, because they read more than the statement
+can. Both are fenced by attempt, only append messages, and write all or nothing. The caller appends the events last.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias, assert_never
-
-from sqlalchemy import update
+from typing import Any, TypeAlias
 
 from app.domain.checkpoints import (
     Checkpoint,
@@ -22,21 +21,19 @@ from app.domain.children.background_tasks import TaskKey
 from app.domain.children.child_runs import work_from_json
 from app.domain.children.followups import AbortRemote, CallRunEnd
 from app.domain.events.run_events import PauseRequested, RolledBack
-from app.domain.json_values import storable
 from app.domain.runs.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import Cancelled, NaturalEnd
 from app.domain.signals import MatchWait
-from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, TicketKind, can_resume
-from app.storage import usage
-from app.storage.checkpoints.rows import write_calls, write_run
+from app.domain.threads.threads import Thread
+from app.domain.tickets.tickets import TicketKind, can_resume
+from app.storage.checkpoints.statement import checkpoint_query
 from app.storage.children import background_tasks, child_runs
 from app.storage.postgres.database import Connection
 from app.storage.queue import deliveries, run_ends
 from app.storage.runs import pauses, runs, thread_queue
 from app.storage.runs.runs import RunKey
-from app.storage.tables import event_heads
-from app.storage.threads import inputs, messages, rollbacks, threads
-from app.storage.tickets import child_tickets, opening, signals, tickets
+from app.storage.threads import inputs, rollbacks, threads
+from app.storage.tickets import child_tickets, signals, tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +44,6 @@ class OwnershipMismatch:
 Outcome: TypeAlias = CheckpointSaved | DecidedConcurrently | InputOrTasksPending | OwnershipMismatch
 
 EXECUTING: Collection[RunStatus] = frozenset({RunStatus.RUNNING})
-
-
-def is_batchable(checkpoint: Checkpoint) -> bool:
-    """Whether `checkpoints/batched` can write it: it waits only for people, and ends at most naturally."""
-    if checkpoint.opened and not isinstance(checkpoint.state, Waiting):
-        return False
-    if checkpoint.void or checkpoint.tasks:
-        return False
-    if any(ticket.kind in ANSWERED_BY_PROGRAMS for ticket in checkpoint.opened):
-        return False
-    if checkpoint.notifies_remote or checkpoint.owes_run_end:
-        return False
-    if checkpoint.pause is not None:
-        return False
-    if checkpoint.inferred_input is not None:
-        return False
-    match checkpoint.state:
-        case Running():
-            return True
-        case Waiting(reason, _, until):
-            # A child, a signal or a time resumes the others, which needs more rows.
-            asks_person = reason in (WaitingReason.TOOL_PERMISSION, WaitingReason.USER_INPUT)
-            return asks_person and until is None and checkpoint.parent_run_id is None
-        case Done(termination):
-            return isinstance(termination, NaturalEnd) and checkpoint.parent_run_id is None
-        case _:
-            assert_never(checkpoint.state)
 
 
 async def save(
@@ -102,52 +72,71 @@ async def save(
         return InputOrTasksPending(
             record.unread_inputs, record.open_tasks, record.pause is not None
         )
-    await tickets.mark_applied(connection, checkpoint.tenant, checkpoint.applied)
     await tickets.void(connection, checkpoint.tenant, checkpoint.run_id, checkpoint.void)
-    await opening.open_all(connection, checkpoint.tenant, checkpoint.opened)
     await _enqueue_followups(connection, checkpoint)
-    await messages.append(
-        connection,
-        checkpoint.tenant,
-        checkpoint.thread_id,
-        checkpoint.next_seq,
-        checkpoint.messages,
-    )
-    await usage.add(
-        connection, checkpoint.tenant, checkpoint.run_id, checkpoint.attempt, checkpoint.billed
-    )
-    await write_calls(connection, checkpoint, record, at)
     await _begin_tasks(connection, checkpoint, at)
-    counters = await _close_inputs_and_tasks(connection, checkpoint, record, at)
-    await write_run(connection, checkpoint, record, counters, at)
+    saved = await _close_inputs_and_tasks(connection, checkpoint, record, at)
     await _match_kept_signals(connection, checkpoint)
-    next_seq = thread.next_message_seq + len(checkpoint.messages)
-    thread_values: dict[str, Any] = {"next_message_seq": next_seq, "updated_at": at}
-    if checkpoint.thread_state is not None:
-        await runs.save_thread_state(connection, checkpoint.tenant, checkpoint.run_id)
-        thread_values["state"] = storable(checkpoint.thread_state)
-    if isinstance(checkpoint.state, Done):
-        await tickets.void_open(connection, checkpoint.tenant, checkpoint.run_id)
-        if thread.open_run_id == checkpoint.run_id:
-            thread_values |= await _admit_next(connection, checkpoint, thread.queue_length)
-        else:
-            thread_values["queue_length"] = thread.queue_length - 1
-    elif isinstance(checkpoint.state, Waiting) and record.cancel_requested_at is not None:
-        # The cancel request came during this checkpoint, and a suspended run has no worker: enqueue one.
-        await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
-    elif isinstance(checkpoint.state, Waiting) and (until := checkpoint.state.until) is not None:
-        await deliveries.enqueue_at(connection, _key_of(checkpoint), until)
-    await threads.change(connection, checkpoint.tenant, checkpoint.thread_id, thread_values)
+    queued = await _next_queued(connection, checkpoint, thread)
+    locked = _locked_columns(checkpoint, thread, saved, queued)
+    await connection.driver.fetch(*checkpoint_query([(checkpoint, ())], at, locked))
+    if queued is not None and await thread_queue.mark_admitted(connection, queued):
+        await deliveries.enqueue(connection, queued)
+    return await _follow_state(connection, checkpoint, thread, record, saved, at)
+
+
+def _locked_columns(
+    checkpoint: Checkpoint, thread: Thread, saved: CheckpointSaved, queued: RunKey | None
+) -> dict[str, Any]:
+    """What the statement can't know: values that depend on the rows that were read under their locks."""
+    state, inferred = checkpoint.state, checkpoint.inferred_input
+    until = state.until if isinstance(state, Waiting) else None
+    input_range = None if inferred is None else inferred.range
+    is_open = thread.open_run_id == checkpoint.run_id
+    leaves_queue = queued is not None or (isinstance(state, Done) and not is_open)
+    next_run = None if queued is None else queued.run_id
+    return {
+        "open_run_id": next_run if isinstance(state, Done) and is_open else thread.open_run_id,
+        "queue_length": thread.queue_length - leaves_queue,
+        "unread_inputs": saved.unread_inputs,
+        "open_tasks": saved.open_tasks,
+        "waiting_until": None if until is None else until.isoformat(),
+        "infers_input": inferred is not None,
+        "input_from": None if input_range is None else input_range.from_seq,
+        "input_to": None if input_range is None else input_range.to_seq,
+        "input_ids": [] if inferred is None else list(inferred.trigger_message_ids),
+    }
+
+
+async def _follow_state(
+    connection: Connection,
+    checkpoint: Checkpoint,
+    thread: Thread,
+    record: RunRecord,
+    saved: CheckpointSaved,
+    at: datetime,
+) -> CheckpointSaved:
+    """Write what follows from the run's new state, once its row has that state."""
+    tenant, run_id, state = checkpoint.tenant, checkpoint.run_id, checkpoint.state
+    if isinstance(state, Done):
+        await tickets.void_open(connection, tenant, run_id)
+    elif isinstance(state, Waiting):
+        if record.cancel_requested_at is not None:
+            # The cancel request came during this checkpoint, and a suspended run has no worker: enqueue one.
+            await deliveries.enqueue(connection, _key_of(checkpoint), is_cancel=True)
+        elif state.until is not None:
+            await deliveries.enqueue_at(connection, _key_of(checkpoint), state.until)
     if checkpoint.owes_run_end:
         await run_ends.add(connection, record)
-    if isinstance(checkpoint.state, Done) and (by := record.rolled_back_by) is not None:
-        rolled_back = await rollbacks.add(connection, record, by, next_seq - 1, at)
+    if isinstance(state, Done) and (by := record.rolled_back_by) is not None:
+        last_seq = thread.next_message_seq + len(checkpoint.messages) - 1
+        rolled_back = await rollbacks.add(connection, record, by, last_seq, at)
         ends = (None, None) if rolled_back is None else (rolled_back.from_seq, rolled_back.to_seq)
-        counters = replace(counters, rolled_back=RolledBack(by, *ends))
-    if isinstance(checkpoint.state, Waiting):
-        below = await child_tickets.open_below(connection, checkpoint.tenant, checkpoint.run_id)
-        counters = replace(counters, tickets_below=tuple(below))
-    return await _with_pause(connection, checkpoint, record, counters)
+        saved = replace(saved, rolled_back=RolledBack(by, *ends))
+    if isinstance(state, Waiting):
+        below = await child_tickets.open_below(connection, tenant, run_id)
+        saved = replace(saved, tickets_below=tuple(below))
+    return await _with_pause(connection, checkpoint, record, saved)
 
 
 async def _with_pause(
@@ -203,19 +192,6 @@ async def _match_kept_signals(connection: Connection, checkpoint: Checkpoint) ->
         if await signals.count_kept(connection, checkpoint.tenant, wait.name, wait.key):
             job = MatchWait(tenant=checkpoint.tenant, run_id=checkpoint.run_id, ticket=ticket)
             await deliveries.enqueue_signal_job(connection, job)
-
-
-async def release_event_head(connection: Connection, checkpoint: Checkpoint) -> None:
-    """Detach the thread's event head from a run that no longer executes; the last lock to take."""
-    await connection.execute(
-        update(event_heads)
-        .where(
-            event_heads.c.tenant == checkpoint.tenant,
-            event_heads.c.thread_id == checkpoint.thread_id,
-            event_heads.c.run_id == checkpoint.run_id,
-        )
-        .values(run_id=None, attempt=None)
-    )
 
 
 def _key_of(checkpoint: Checkpoint) -> RunKey:
@@ -304,13 +280,10 @@ async def _was_answered(connection: Connection, checkpoint: Checkpoint) -> bool:
     return can_resume([*unapplied, *checkpoint.opened])
 
 
-async def _admit_next(
-    connection: Connection, checkpoint: Checkpoint, queue_length: int
-) -> dict[str, Any]:
-    """Admit the first queued run of the thread, and return the thread's new values."""
-    queued = await thread_queue.next_queued(connection, checkpoint.tenant, checkpoint.thread_id)
-    if queued is None:
-        return {"open_run_id": None}
-    if await thread_queue.mark_admitted(connection, queued):
-        await deliveries.enqueue(connection, queued)
-    return {"open_run_id": queued.run_id, "queue_length": queue_length - 1}
+async def _next_queued(
+    connection: Connection, checkpoint: Checkpoint, thread: Thread
+) -> RunKey | None:
+    """The thread's first queued run, if this checkpoint ends the open one."""
+    if not isinstance(checkpoint.state, Done) or thread.open_run_id != checkpoint.run_id:
+        return None
+    return await thread_queue.next_queued(connection, checkpoint.tenant, checkpoint.thread_id)

@@ -27,6 +27,7 @@ from app.domain.tools.tool_calls import Effect
 from app.storage.codec import Row
 from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import tasks, workers
 
 
@@ -185,21 +186,21 @@ async def page(
 
 # --- for a worker ---------------------------------------------------------------------------------
 
-_CLAIM = """
+_CLAIM = NamedSql("""
 WITH locked AS (
     SELECT t.id, t.owner AS lost_owner FROM tasks t
-    WHERE t.tenant = $1 AND t.id = $2 AND t.status = 'running' AND t.child_run_id IS NULL
+    WHERE t.tenant = :tenant AND t.id = :id AND t.status = 'running' AND t.child_run_id IS NULL
         AND (t.owner IS NULL OR NOT EXISTS (
-            SELECT FROM workers w WHERE w.id = t.owner AND w.heartbeat_at > now() - $4::interval))
-        AND NOT t.losses + (t.owner IS NOT NULL)::int = ANY($5::int[])
+            SELECT FROM workers w WHERE w.id = t.owner AND w.heartbeat_at > now() - :timeout::interval))
+        AND NOT t.losses + (t.owner IS NOT NULL)::int = ANY(:unless_lost::int[])
     FOR NO KEY UPDATE OF t
 )
-UPDATE tasks t SET attempt = t.attempt + 1, owner = $3,
+UPDATE tasks t SET attempt = t.attempt + 1, owner = :owner,
     losses = t.losses + (locked.lost_owner IS NOT NULL)::int,
     started_at = coalesce(t.started_at, now()), updated_at = now()
-FROM locked WHERE t.tenant = $1 AND t.id = locked.id
+FROM locked WHERE t.tenant = :tenant AND t.id = locked.id
 RETURNING t.*, locked.lost_owner
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +233,14 @@ async def claim(
 
     None: the task isn't free, or its losses would be one of `unless_lost`.
     """
-    heartbeat_timeout = timedelta(seconds=timeout)
     row = await pool.fetchrow(
-        _CLAIM, key.tenant, key.task_id, owner, heartbeat_timeout, list(unless_lost)
+        *_CLAIM(
+            tenant=key.tenant,
+            id=key.task_id,
+            owner=owner,
+            timeout=timedelta(seconds=timeout),
+            unless_lost=list(unless_lost),
+        )
     )
     if row is None:
         return None
@@ -317,18 +323,18 @@ async def send_message(
     )
 
 
-_READ = """
+_READ = NamedSql("""
 WITH locked AS (
     SELECT tenant, id, inbox, inbox_read FROM tasks
-    WHERE tenant = $1 AND id = $2 AND attempt = $3 AND status = 'running' FOR NO KEY UPDATE
+    WHERE tenant = :tenant AND id = :id AND attempt = :attempt AND status = 'running' FOR NO KEY UPDATE
 ), marked AS (
     UPDATE tasks t SET inbox_read = jsonb_array_length(l.inbox) FROM locked l
     WHERE t.tenant = l.tenant AND t.id = l.id AND l.inbox_read < jsonb_array_length(l.inbox)
 )
 SELECT m.message ->> 'text' AS text FROM locked,
     jsonb_array_elements(locked.inbox) WITH ORDINALITY AS m(message, position)
-WHERE m.position > $4 ORDER BY m.position
-"""
+WHERE m.position > :after ORDER BY m.position
+""")
 
 
 async def read_messages(pool: RawPool, key: TaskKey, after: int) -> list[str]:
@@ -336,5 +342,7 @@ async def read_messages(pool: RawPool, key: TaskKey, after: int) -> list[str]:
 
     The caller counts `after` itself, so a task that is executed again reads all messages again.
     """
-    rows = await pool.fetch(_READ, key.tenant, key.task_id, key.attempt, after)
+    rows = await pool.fetch(
+        *_READ(tenant=key.tenant, id=key.task_id, attempt=key.attempt, after=after)
+    )
     return [row["text"] for row in rows]

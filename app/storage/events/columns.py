@@ -1,23 +1,27 @@
-"""The values of many rows as column arrays, which a statement unnests."""
+"""The events of several runs as parameters of a statement."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.storage.events.event_log import EventEntry
+from app.storage.postgres.named_parameters import Rows
+
+EVENTS = Rows(
+    "e", {"i": "int", "position": "int", "step": "int", "event_type": "text", "body": "text"}
+)
+"""`i` is the number of the run from 1 on, `position` the event's place among those of its run from 0 on."""
 
 
-def event_columns(groups: Iterable[Sequence[EventEntry]]) -> list[list[Any]]:
-    return transposed(
-        5,
-        (
-            (index, position, entry.step, entry.event_type, entry.body)
-            for index, entries in enumerate(groups, 1)
-            for position, entry in enumerate(entries)
-        ),
+def event_values(groups: Iterable[Sequence[EventEntry]]) -> dict[str, list[Any]]:
+    """The parameters of `EVENTS`, for the events of each run."""
+    return EVENTS.values(
+        {
+            "i": index,
+            "position": position,
+            "step": entry.step,
+            "event_type": entry.event_type,
+            "body": entry.body,
+        }
+        for index, entries in enumerate(groups, 1)
+        for position, entry in enumerate(entries)
     )
-
-
-def transposed(width: int, rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows as columns for unnest; empty columns if there are no rows."""
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return columns or [[] for _ in range(width)]

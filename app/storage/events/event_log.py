@@ -19,6 +19,7 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.slices import Slice
 from app.storage.codec import Row, storable_json
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql, Rows
 from app.storage.tables import event_heads, events
 
 _DECODED_AT_ONCE = 200
@@ -52,20 +53,21 @@ def entry(pending: PendingEvent) -> EventEntry:
     return EventEntry(pending.step, event.event_type, storable_json(event_fields(event)))
 
 
-_APPEND = """
+_EVENT = {"run_id": "uuid", "step": "int", "event_type": "text", "body": "text"}
+_EVENTS = Rows("e", _EVENT, numbered="i")
+_APPEND = NamedSql(f"""
 WITH head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq)
-    VALUES ($1, $2, 1 + cardinality($4::uuid[]))
-    ON CONFLICT (tenant, thread_id) DO UPDATE SET next_seq = h.next_seq + cardinality($4::uuid[])
-    RETURNING h.next_seq - cardinality($4::uuid[]) AS seq
+    VALUES (:tenant, :thread_id, 1 + :events::int)
+    ON CONFLICT (tenant, thread_id) DO UPDATE SET next_seq = h.next_seq + :events::int
+    RETURNING h.next_seq - :events::int AS seq
 ), event AS (
-    INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
-    SELECT $1, $2, head.seq + e.i - 1, e.run_id, e.step, $3, e.type, e.body
-    FROM head, unnest($4::uuid[], $5::int[], $6::text[], $7::text[])
-        WITH ORDINALITY AS e(run_id, step, type, body, i)
+    INSERT INTO events (tenant, thread_id, seq, {", ".join(_EVENT)}, ts)
+    SELECT :tenant, :thread_id, head.seq + e.i - 1, {", ".join(f"e.{name}" for name in _EVENT)}, :at
+    FROM head, {_EVENTS.sql}
 )
 SELECT seq FROM head
-"""
+""")
 
 
 async def append_events(
@@ -81,14 +83,21 @@ async def append_events(
     uses it.
     """
     first: int = await connection.driver.fetchval(
-        _APPEND,
-        tenant,
-        thread_id,
-        at,
-        [run_id for run_id, _ in entries],
-        [one.step for _, one in entries],
-        [one.event_type for _, one in entries],
-        [one.body for _, one in entries],
+        *_APPEND(
+            tenant=tenant,
+            thread_id=thread_id,
+            at=at,
+            events=len(entries),
+            **_EVENTS.values(
+                {
+                    "run_id": run_id,
+                    "step": one.step,
+                    "event_type": one.event_type,
+                    "body": one.body,
+                }
+                for run_id, one in entries
+            ),
+        )
     )
     return first
 
@@ -104,26 +113,26 @@ async def next_seq(connection: Connection, tenant: Tenant, thread_id: ThreadId) 
 MAX_PAGE_BYTES = 250_000
 """Bytes of events in a page; a single event may be larger. A slow reader holds one page in memory."""
 
-_READ = """
+_READ = NamedSql("""
 SELECT coalesce(h.next_seq, 1) - 1 AS head, coalesce(h.pruned_to, 0) AS pruned_to, e.seq, e.from_seq,
     e.run_id, e.step, e.ts, e.event_type, e.body, e.is_cut
 FROM (SELECT 1) AS one
-LEFT JOIN event_heads h ON h.tenant = $1 AND h.thread_id = $2
+LEFT JOIN event_heads h ON h.tenant = :tenant AND h.thread_id = :thread_id
 LEFT JOIN LATERAL (
-    SELECT *, bytes >= $6 AS is_cut
+    SELECT *, bytes >= :max_bytes AS is_cut
     FROM (
         SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) AS bytes
         FROM (
             SELECT * FROM events
-            WHERE tenant = $1 AND thread_id = $2 AND seq > $3 AND ($4::uuid IS NULL OR run_id = $4)
-                AND ($7::text[] IS NULL OR event_type = ANY($7)) AND ($8::text[] IS NULL OR event_type <> ALL($8))
-            ORDER BY seq LIMIT $5
+            WHERE tenant = :tenant AND thread_id = :thread_id AND seq > :after AND (:run_id::uuid IS NULL OR run_id = :run_id)
+                AND (:only::text[] IS NULL OR event_type = ANY(:only)) AND (:without::text[] IS NULL OR event_type <> ALL(:without))
+            ORDER BY seq LIMIT :limit
         ) AS next_ones
     ) AS measured
-    WHERE bytes - octet_length(body) < $6
+    WHERE bytes - octet_length(body) < :max_bytes
 ) AS e ON true
 ORDER BY e.seq
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +163,16 @@ async def read_after(
     `only` and `without` name the types that are read, and those that aren't.
     """
     rows = await pool.fetch(
-        _READ,
-        tenant,
-        thread_id,
-        after,
-        run_id,
-        limit,
-        MAX_PAGE_BYTES,
-        None if only is None else sorted(only),
-        sorted(without) or None,
+        *_READ(
+            tenant=tenant,
+            thread_id=thread_id,
+            after=after,
+            run_id=run_id,
+            limit=limit,
+            max_bytes=MAX_PAGE_BYTES,
+            only=None if only is None else sorted(only),
+            without=sorted(without) or None,
+        )
     )
     found = tuple(_event_of(row) for row in rows if row["seq"] is not None)
     is_full = len(found) == limit or bool(rows[-1]["is_cut"])
@@ -181,27 +191,27 @@ def _event_of(row: Row) -> LoggedEvent:
     )
 
 
-_GET = """
+_GET = NamedSql("""
 SELECT seq, from_seq, run_id, step, ts, event_type, body FROM events
-WHERE tenant = $1 AND thread_id = $2 AND seq >= $4 AND coalesce(from_seq, seq) <= $4 AND run_id = $3
+WHERE tenant = :tenant AND thread_id = :thread_id AND seq >= :seq AND coalesce(from_seq, seq) <= :seq AND run_id = :run_id
 ORDER BY seq LIMIT 1
-"""
+""")
 
 
 async def event_at(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, seq: int
 ) -> LoggedEvent | None:
     """The run's event with this number, or the one that it was merged into."""
-    row = await pool.fetchrow(_GET, tenant, thread_id, run_id, seq)
+    row = await pool.fetchrow(*_GET(tenant=tenant, thread_id=thread_id, run_id=run_id, seq=seq))
     return None if row is None else _event_of(row)
 
 
-_HAS_RUN_CREATED = """
+_HAS_RUN_CREATED = NamedSql("""
 SELECT EXISTS (
     SELECT FROM events
-    WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq <= $4 AND event_type = $5
+    WHERE tenant = :tenant AND thread_id = :thread_id AND run_id = :run_id AND seq <= :up_to AND event_type = :event_type
 )
-"""
+""")
 
 
 async def has_run_created(
@@ -209,7 +219,13 @@ async def has_run_created(
 ) -> bool:
     """Whether the run's first event is still in the log, at or before `up_to`."""
     found: bool = await pool.fetchval(
-        _HAS_RUN_CREATED, tenant, thread_id, run_id, up_to, RUN_CREATED
+        *_HAS_RUN_CREATED(
+            tenant=tenant,
+            thread_id=thread_id,
+            run_id=run_id,
+            up_to=up_to,
+            event_type=RUN_CREATED,
+        )
     )
     return found
 
@@ -243,7 +259,7 @@ async def of_open_step(
     return found
 
 
-_ACTIVITY_EVENTS = """
+_ACTIVITY_EVENTS = NamedSql("""
 WITH shown AS MATERIALIZED (
     SELECT seq, event_type, body, octet_length(body) AS bytes, fields ->> 'message_id' AS message_id,
         fields ->> 'activity_type' AS activity_type,
@@ -251,7 +267,7 @@ WITH shown AS MATERIALIZED (
             WHEN 'array' THEN greatest(jsonb_array_length(fields -> 'patch'), 1) ELSE 1 END AS changes
     FROM (
         SELECT seq, event_type, body, body::jsonb AS fields
-        FROM events WHERE tenant = $1 AND thread_id = $2 AND run_id = $3 AND seq >= $4
+        FROM events WHERE tenant = :tenant AND thread_id = :thread_id AND run_id = :run_id AND seq >= :events_from
             AND event_type IN ('activity_snapshot', 'activity_delta') OFFSET 0
     ) AS decoded
 ), newest AS (
@@ -265,16 +281,16 @@ WITH shown AS MATERIALIZED (
     GROUP BY message_id, activity_type, newest.first_seq, newest.seq
 ), counted AS (
     SELECT *, sum(bytes) OVER latest AS all_bytes, sum(changes) OVER latest AS all_changes
-    FROM sized WHERE bytes <= $5 AND changes <= $6 WINDOW latest AS (ORDER BY last_seq DESC)
+    FROM sized WHERE bytes <= :max_bytes AND changes <= :max_changes WINDOW latest AS (ORDER BY last_seq DESC)
 ), fitting AS (
-    SELECT * FROM counted WHERE all_bytes <= $5 AND all_changes <= $6
+    SELECT * FROM counted WHERE all_bytes <= :max_bytes AND all_changes <= :max_changes
 )
 SELECT shown.event_type, shown.body,
     (SELECT count(*) FROM sized) > (SELECT count(*) FROM fitting) AS has_more
 FROM (SELECT true) AS one LEFT JOIN (
     fitting JOIN shown USING (message_id, activity_type)
 ) ON shown.seq >= fitting.seq ORDER BY fitting.first_seq, shown.seq
-"""
+""")
 
 
 async def activity_events(
@@ -293,7 +309,14 @@ async def activity_events(
     operation of a patch. Activities that don't fit are left out whole, the longest unchanged first.
     """
     rows = await connection.driver.fetch(
-        _ACTIVITY_EVENTS, tenant, thread_id, run_id, events_from, max_bytes, max_changes
+        *_ACTIVITY_EVENTS(
+            tenant=tenant,
+            thread_id=thread_id,
+            run_id=run_id,
+            events_from=events_from,
+            max_bytes=max_bytes,
+            max_changes=max_changes,
+        )
     )
     found = tuple((row["event_type"], json.loads(row["body"])) for row in rows if row["event_type"])
     return Slice(found, rows[0]["has_more"])

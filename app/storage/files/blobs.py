@@ -12,10 +12,13 @@ from sqlalchemy import delete, exists, func, select, tuple_, update
 
 from app.domain.ids import Tenant
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import blobs, files
 
 _BEGIN = "INSERT INTO blobs (tenant, id) VALUES ($1, $2)"
-_ADD_CHUNK = "INSERT INTO blob_chunks (tenant, blob_id, n, bytes) VALUES ($1, $2, $3, $4)"
+_ADD_CHUNK = NamedSql(
+    "INSERT INTO blob_chunks (tenant, blob_id, n, bytes) VALUES (:tenant, :blob_id, :n, :bytes)"
+)
 _CHUNK = "SELECT bytes FROM blob_chunks WHERE tenant = $1 AND blob_id = $2 AND n = $3"
 _DISCARD = "DELETE FROM blobs WHERE tenant = $1 AND id = $2 AND sha256 IS NULL"
 
@@ -32,7 +35,7 @@ async def begin(pool: RawPool, key: BlobKey) -> None:
 
 
 async def add_chunk(pool: RawPool, key: BlobKey, n: int, chunk: bytes) -> None:
-    await pool.execute(_ADD_CHUNK, key.tenant, key.id, n, chunk)
+    await pool.execute(*_ADD_CHUNK(tenant=key.tenant, blob_id=key.id, n=n, bytes=chunk))
 
 
 async def discard(pool: RawPool, key: BlobKey) -> None:

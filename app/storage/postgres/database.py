@@ -71,10 +71,13 @@ class Database:
         await _close(self.pool, timeout=CLOSE_TIMEOUT_SECONDS)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
-        """One unit of work: committed when the block ends, rolled back when it raises."""
+    async def transaction(self, *, by_key: bool = False) -> AsyncIterator[Connection]:
+        """One unit of work: committed when the block ends, rolled back when it raises.
+
+        `by_key`: all statements find their rows by key, so that each is planned once per connection.
+        """
         async with _translated_errors(), self.pool.acquire_for_transaction() as driver:
-            await driver.execute(self._begin)
+            await driver.execute("BEGIN" if by_key else self._begin)
             yield Connection(cast(Driver, driver))
             await driver.execute("COMMIT")
 

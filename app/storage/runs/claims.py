@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 
@@ -13,51 +13,75 @@ from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import NewRun, RunRecord, RunStatus
-from app.storage.codec import message_columns, run_of, storable_json
+from app.storage.codec import insert_messages, message_values, run_of, storable_json
+from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry, entry
 from app.storage.postgres.connection import Driver
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.runs.runs import RunKey
+
+
+def _argument(name: str, type_: str) -> str:
+    """JSON is sent as text: its codec would decode it again."""
+    return f":{name}::text::jsonb" if type_ == "jsonb" else f":{name}::{type_}"
+
 
 # --- admit ----------------------------------------------------------------------------------------
 
-_ADMIT = """
+_NEW = {
+    "tenant": "text",
+    "id": "uuid",
+    "thread_id": "uuid",
+    "agent_id": "text",
+    "agent_version": "text",
+    "root_run_id": "uuid",
+    "parent_run_id": "uuid",
+    "parent_thread_id": "uuid",
+    "parent_call_id": "text",
+    "depth": "int",
+    "retry_of": "uuid",
+    "request": "jsonb",
+    "request_digest": "text",
+    "metadata": "jsonb",
+    "started_by": "text",
+    "traceparent": "text",
+    "owner": "uuid",
+    "input_ids": "uuid[]",
+}
+"""The columns of `runs` that the start gives."""
+
+_ADMIT = NamedSql(f"""
 WITH thread AS (
     INSERT INTO threads AS t (tenant, id, key, next_message_seq, open_run_id, latest_run_id)
-    VALUES ($1, $2, $26, 1 + $10, $3, $3)
+    VALUES (:tenant, :thread_id, :thread_key, 1 + :messages, :id, :id)
     ON CONFLICT (tenant, id) DO UPDATE
-        SET next_message_seq = t.next_message_seq + $10, open_run_id = $3, latest_run_id = $3,
+        SET next_message_seq = t.next_message_seq + :messages, open_run_id = :id, latest_run_id = :id,
             key = coalesce(t.key, excluded.key), updated_at = now()
         WHERE t.open_run_id IS NULL AND t.queue_length = 0
-    RETURNING t.next_message_seq - $10 AS first_seq, t.state, t.key
+    RETURNING t.next_message_seq - :messages AS first_seq, t.state, t.key
 ), head AS (
     INSERT INTO event_heads AS h (tenant, thread_id, next_seq, run_id, attempt)
-    SELECT $1, $2, 1 + cardinality($16::text[]), $3, 1 FROM thread
+    SELECT :tenant, :thread_id, 1 + :events::int, :id, 1 FROM thread
     ON CONFLICT (tenant, thread_id) DO UPDATE
-        SET next_seq = h.next_seq + cardinality($16::text[]), run_id = excluded.run_id,
-            attempt = excluded.attempt
-    RETURNING h.next_seq - cardinality($16::text[]) AS seq
+        SET next_seq = h.next_seq + :events::int, run_id = excluded.run_id, attempt = excluded.attempt
+    RETURNING h.next_seq - :events::int AS seq
 ), run AS (
-    INSERT INTO runs (tenant, id, thread_id, agent_id, agent_version, status, admitted, root_run_id,
-        parent_run_id, parent_thread_id, parent_call_id, depth, retry_of, request, request_digest,
-        metadata, started_by, traceparent, attempt, owner, created_at, started_at, updated_at,
-        events_from, input_from, input_to, input_ids, thread_key)
-    SELECT $1, $3, $2, $4, $5, 'running', true, $18, $19, $20, $21, $22, $23, $6::text::jsonb, $7,
-        $8::text::jsonb, $9, $24, 1, $25, $15, $15, $15,
-        head.seq, thread.first_seq, thread.first_seq + $10 - 1, $11::uuid[], thread.key
+    INSERT INTO runs ({", ".join(_NEW)}, status, admitted, attempt, created_at, started_at, updated_at,
+        events_from, input_from, input_to, thread_key)
+    SELECT {", ".join(_argument(name, type_) for name, type_ in _NEW.items())},
+        'running', true, 1, :at, :at, :at,
+        head.seq, thread.first_seq, thread.first_seq + :messages - 1, thread.key
     FROM thread, head
 ), message AS (
-    INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, created_at)
-    SELECT $1, $2, thread.first_seq + m.i - 1, m.id, m.role, m.visibility, m.content::jsonb, $15
-    FROM thread, unnest($11::uuid[], $12::text[], $13::text[], $14::text[])
-        WITH ORDINALITY AS m(id, role, visibility, content, i)
+    {insert_messages(":tenant", ":thread_id", "thread.first_seq", ":at", "CROSS JOIN thread")}
 ), event AS (
-    INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
-    SELECT $1, $2, head.seq + e.i - 1, $3, $15, e.type, e.body
-    FROM head, unnest($16::text[], $17::text[]) WITH ORDINALITY AS e(type, body, i)
+    INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
+    SELECT :tenant, :thread_id, head.seq + e.position, :id, e.step, :at, e.event_type, e.body
+    FROM head, {EVENTS.sql}
 )
 SELECT thread.first_seq, thread.state, thread.key, head.seq FROM thread, head
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +102,7 @@ async def admit(
     None, and nothing written, if the thread is occupied or has queued runs, or the run's id exists.
     """
     try:
-        row = await pool.fetchrow(_ADMIT, *_admit_arguments(run, owner, events, at))
+        row = await pool.fetchrow(*_ADMIT(**_admit_values(run, owner, events, at)))
     except asyncpg.UniqueViolationError:
         return None
     if row is None:
@@ -86,59 +110,56 @@ async def admit(
     return AdmittedRow(row["first_seq"], row["seq"], row["state"] or {}, row["key"])
 
 
-def _admit_arguments(
+def _admit_values(
     run: NewRun, owner: WorkerId, events: Sequence[EventEntry], at: datetime
-) -> tuple[object, ...]:
-    columns = [message_columns(message) for message in run.messages]
+) -> dict[str, Any]:
     lineage = run.lineage
-    return (
-        run.tenant,
-        run.thread_id,
-        run.id,
-        run.agent_id,
-        run.agent_version,
-        storable_json(run.request),
-        run.request_digest,
-        storable_json(run.metadata),
-        run.started_by,
-        len(columns),
-        [column["message_id"] for column in columns],
-        [column["role"] for column in columns],
-        [column["visibility"] for column in columns],
-        [column["content"] for column in columns],
-        at,
-        [entry.event_type for entry in events],
-        [entry.body for entry in events],
-        lineage.root_run_id,
-        lineage.parent_run_id,
-        lineage.parent_thread_id,
-        lineage.parent_call_id,
-        lineage.depth,
-        lineage.retry_of,
-        run.traceparent,
-        owner,
-        run.thread_key,
-    )
+    return {
+        "tenant": run.tenant,
+        "id": run.id,
+        "thread_id": run.thread_id,
+        "agent_id": run.agent_id,
+        "agent_version": run.agent_version,
+        "root_run_id": lineage.root_run_id,
+        "parent_run_id": lineage.parent_run_id,
+        "parent_thread_id": lineage.parent_thread_id,
+        "parent_call_id": lineage.parent_call_id,
+        "depth": lineage.depth,
+        "retry_of": lineage.retry_of,
+        "request": storable_json(run.request),
+        "request_digest": run.request_digest,
+        "metadata": storable_json(run.metadata),
+        "started_by": run.started_by,
+        "traceparent": run.traceparent,
+        "owner": owner,
+        "input_ids": [message.id for message in run.messages],
+        "thread_key": run.thread_key,
+        "messages": len(run.messages),
+        "events": len(events),
+        "at": at,
+        **message_values([run.messages]),
+        **event_values([events]),
+    }
 
 
 # --- claim ----------------------------------------------------------------------------------------
 
-_CLAIM = """
+_CLAIM = NamedSql("""
 WITH thread AS (
     SELECT t.next_message_seq AS next_seq, t.state AS thread_state FROM threads t
-    WHERE t.tenant = $1 AND t.id = $2 FOR NO KEY UPDATE
+    WHERE t.tenant = :tenant AND t.id = :thread_id FOR NO KEY UPDATE
 ), locked AS (
     SELECT r.id, r.status AS previous_status, r.owner AS lost_owner,
         -- While an interrupted answer is incomplete, pending inputs stay out of the log.
         coalesce(jsonb_typeof(r.state #> '{extensions,__runtime.partial_answer}') = 'object', false)
             AS has_partial_answer
     FROM runs r, thread
-    WHERE r.tenant = $1 AND r.id = $3 AND r.admitted AND r.status <> 'done'
+    WHERE r.tenant = :tenant AND r.id = :run_id AND r.admitted AND r.status <> 'done'
         AND (r.owner IS NULL OR NOT EXISTS (
-            SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - $5::interval))
+            SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - :timeout::interval))
         -- A run that is to be cancelled executes no code that could take its worker along.
         AND (r.cancel_requested_at IS NOT NULL
-            OR NOT r.losses + (r.owner IS NOT NULL)::int = ANY($8::int[]))
+            OR NOT r.losses + (r.owner IS NOT NULL)::int = ANY(:unless_lost::int[]))
         -- A paused run is claimed only to be suspended after the loss of its owner, or to be cancelled.
         AND (r.pause_requested_at IS NULL OR r.status = 'running'
             OR r.cancel_requested_at IS NOT NULL)
@@ -147,29 +168,29 @@ WITH thread AS (
     FOR NO KEY UPDATE OF r
 ), unread AS (
     SELECT i.id, i.message, i.position FROM inputs i, locked
-    WHERE i.tenant = $1 AND i.run_id = $3 AND i.status = 'pending' AND NOT locked.has_partial_answer
+    WHERE i.tenant = :tenant AND i.run_id = :run_id AND i.status = 'pending' AND NOT locked.has_partial_answer
     FOR NO KEY UPDATE OF i
 ), pending AS (
     SELECT u.id, u.message, thread.next_seq + row_number() OVER (ORDER BY u.position) - 1 AS seq
     FROM unread u, thread
 ), logged AS (
     INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content)
-    SELECT $1, $2, p.seq, (p.message->>'id')::uuid, p.message->>'role',
+    SELECT :tenant, :thread_id, p.seq, (p.message->>'id')::uuid, p.message->>'role',
         coalesce(p.message->>'visibility', 'all'), p.message->'content'
     FROM pending p
 ), consumed AS (
     UPDATE inputs i SET status = 'consumed', consumed_seq = p.seq FROM pending p
-    WHERE i.tenant = $1 AND i.id = p.id
+    WHERE i.tenant = :tenant AND i.id = p.id
 ), counted AS (
     SELECT min(seq) AS from_seq, max(seq) AS to_seq,
         array_agg((message->>'id')::uuid ORDER BY seq) AS ids, array_agg(id ORDER BY seq) AS inputs
     FROM pending
 ), advanced AS (
     UPDATE threads t SET next_message_seq = counted.to_seq + 1, updated_at = now() FROM counted
-    WHERE t.tenant = $1 AND t.id = $2 AND counted.to_seq IS NOT NULL
+    WHERE t.tenant = :tenant AND t.id = :thread_id AND counted.to_seq IS NOT NULL
 ), claimed AS (
-    UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = $4,
-        losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = $6,
+    UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = :owner,
+        losses = r.losses + (locked.lost_owner IS NOT NULL)::int, dispatch_id = :dispatch_id,
         -- The time between the last checkpoint and the last heartbeat of the lost owner.
         lost_seconds = r.lost_seconds + coalesce((
             SELECT greatest(0, extract(epoch FROM w.heartbeat_at - r.updated_at))
@@ -183,16 +204,16 @@ WITH thread AS (
         unread_inputs = r.unread_inputs - coalesce(cardinality(counted.ids), 0),
         started_at = coalesce(r.started_at, now()), updated_at = now()
     FROM locked, counted
-    WHERE r.tenant = $1 AND r.id = locked.id
+    WHERE r.tenant = :tenant AND r.id = locked.id
     RETURNING r.*, locked.previous_status, locked.lost_owner
 ), head AS (
-    UPDATE event_heads h SET run_id = $3, attempt = claimed.attempt,
+    UPDATE event_heads h SET run_id = :run_id, attempt = claimed.attempt,
         next_seq = h.next_seq + coalesce(cardinality(counted.ids), 0)
-    FROM claimed, counted WHERE h.tenant = $1 AND h.thread_id = $2
+    FROM claimed, counted WHERE h.tenant = :tenant AND h.thread_id = :thread_id
     RETURNING h.next_seq - coalesce(cardinality(counted.ids), 0) AS first_seq
 ), delivered AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, ts, event_type, body)
-    SELECT $1, $2, head.first_seq + p.seq - thread.next_seq, $3, now(), $7, format(
+    SELECT :tenant, :thread_id, head.first_seq + p.seq - thread.next_seq, :run_id, now(), :event_type, format(
         '{"input_id":"%s","message_id":"%s","message_seq":%s}', p.id, p.message->>'id', p.seq)
     FROM pending p, head, thread
 )
@@ -200,7 +221,7 @@ SELECT claimed.*, coalesce(counted.to_seq + 1, thread.next_seq) AS next_seq,
     thread.thread_state, counted.inputs AS delivered, counted.ids AS delivered_ids,
     head.first_seq AS event_seq
 FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +262,20 @@ async def claim(
 ) -> ClaimedRow | None:
     """Claim a run whose owner is dead or missing. At most one worker gets it.
 
-    In a transaction of the caller if `pool` is its connection. Returns None if the run isn't free, or if its losses would be one of `unless_lost` and it has no cancel
-    request. The same statement appends the run's pending inputs to the log, with an event for each.
+    In a transaction of the caller if `pool` is its connection. Returns None if the run isn't free, or if its
+    losses would be one of `unless_lost` and it has no cancel request. The same statement appends the run's pending inputs to the log, with an event for each.
     """
-    heartbeat_timeout = timedelta(seconds=timeout)
     row = await pool.fetchrow(
-        *(_CLAIM, tenant, thread_id, run_id, owner, heartbeat_timeout, dispatch_id),
-        InputDelivered.event_type,
-        list(unless_lost),
+        *_CLAIM(
+            tenant=tenant,
+            thread_id=thread_id,
+            run_id=run_id,
+            owner=owner,
+            timeout=timedelta(seconds=timeout),
+            dispatch_id=dispatch_id,
+            event_type=InputDelivered.event_type,
+            unless_lost=list(unless_lost),
+        )
     )
     if row is None:
         return None

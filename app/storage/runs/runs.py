@@ -11,7 +11,6 @@ from sqlalchemy import (
     TextClause,
     and_,
     bindparam,
-    cast,
     exists,
     func,
     not_,
@@ -20,7 +19,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import insert
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, storable
@@ -31,9 +30,10 @@ from app.domain.tickets.tickets import TicketKind, TicketStatus
 from app.storage.codec import run_of
 from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.postgres.statements import prepared
 from app.storage.runs.pauses import CLAIMABLE, NOT_PAUSED
-from app.storage.tables import runs, threads, tickets, workers
+from app.storage.tables import runs, tickets, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +184,6 @@ async def thread_of(connection: Connection, tenant: Tenant, run_id: RunId) -> Th
     return None if found is None else ThreadId(found)
 
 
-async def save_thread_state(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
-    """Copy the thread's state into the run before the run's first change of it, for a rollback.
-
-    The caller holds the locks of both.
-    """
-    thread_state = (
-        select(func.coalesce(threads.c.state, cast({}, JSONB)))
-        .where(threads.c.tenant == runs.c.tenant, threads.c.id == runs.c.thread_id)
-        .scalar_subquery()
-    )
-    await connection.execute(
-        update(runs)
-        .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.thread_state_before.is_(None))
-        .values(thread_state_before=thread_state)
-    )
-
-
 async def request_rollback(
     connection: Connection, tenant: Tenant, run_id: RunId, *, by: RunId
 ) -> bool:
@@ -216,14 +199,14 @@ async def request_rollback(
     return result.rowcount == 1
 
 
-_ROLL_BACK_FROM = """
+_ROLL_BACK_FROM = NamedSql("""
 WITH replaced AS (
-    UPDATE runs SET rolled_back_by = $4
-    WHERE tenant = $1 AND thread_id = $2 AND input_from >= $3 AND rolled_back_by IS NULL AND id <> $4
+    UPDATE runs SET rolled_back_by = :by
+    WHERE tenant = :tenant AND thread_id = :thread_id AND input_from >= :from_seq AND rolled_back_by IS NULL AND id <> :by
     RETURNING id, events_from, thread_state_before IS NOT NULL AS has_changed_state
 )
 SELECT id FROM replaced WHERE has_changed_state ORDER BY events_from LIMIT 1
-"""
+""")
 
 
 async def roll_back_from(
@@ -234,7 +217,9 @@ async def roll_back_from(
     Returns the first of them that has changed the thread's state. The caller holds the thread's lock; all runs are
     done but `by`.
     """
-    found = await connection.driver.fetchval(_ROLL_BACK_FROM, tenant, thread_id, from_seq, by)
+    found = await connection.driver.fetchval(
+        *_ROLL_BACK_FROM(tenant=tenant, thread_id=thread_id, from_seq=from_seq, by=by)
+    )
     return None if found is None else RunId(str(found))
 
 

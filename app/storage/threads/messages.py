@@ -16,10 +16,10 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
 from app.domain.slices import PageRequest, Slice
 from app.domain.threads.messages import LoggedMessage, Message, MessageFilter, Role
-from app.storage.codec import Row, message_columns, message_of
-from app.storage.events.columns import transposed
+from app.storage.codec import Row, insert_messages, message_of, message_values
 from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import messages, rollbacks
 
 MAX_DECODED_BYTES = 250_000
@@ -32,15 +32,16 @@ _JSON = frozenset({"content", "tool_calls", "edited_arguments"})
 
 HISTORY = f"""
 SELECT {_OF_LOG}
-FROM messages m WHERE tenant = $1 AND thread_id = $2 AND NOT EXISTS (
+FROM messages m WHERE tenant = :tenant AND thread_id = :thread_id AND NOT EXISTS (
     SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
         AND m.seq BETWEEN b.from_seq AND b.to_seq)
 """
+_HISTORY = NamedSql(f"{HISTORY} ORDER BY seq")
 
 
 async def history(pool: RawPool, tenant: Tenant, thread_id: ThreadId) -> list[LoggedMessage]:
     """The log without rolled-back messages, for a run that continues it."""
-    return await decoded(await pool.fetch(f"{HISTORY} ORDER BY seq", tenant, thread_id))
+    return await decoded(await pool.fetch(*_HISTORY(tenant=tenant, thread_id=thread_id)))
 
 
 class _Decoding:
@@ -74,25 +75,26 @@ async def decoded(rows: Sequence[Row]) -> list[LoggedMessage]:
     return log
 
 
-_HISTORY_AT_END = f"""
+_HISTORY_AT_END = NamedSql(f"""
 SELECT {_OF_LOG}
-FROM messages m WHERE tenant = $1 AND thread_id = $2 AND seq <= $4 AND NOT EXISTS (
+FROM messages m WHERE tenant = :tenant AND thread_id = :thread_id AND seq <= :log_end AND NOT EXISTS (
     SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
-        AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.to_seq <= $4
+        AND m.seq BETWEEN b.from_seq AND b.to_seq AND b.to_seq <= :log_end
         -- A run that replaced a tail of the thread is in both columns.
-        AND (b.run_id <> $3 OR b.by_run_id = $3)
+        AND (b.run_id <> :run_id OR b.by_run_id = :run_id)
         AND NOT (b.run_id = b.by_run_id AND EXISTS (SELECT FROM runs later, runs own
-            WHERE later.tenant = $1 AND later.id = b.by_run_id AND later.thread_id = $2
-                AND own.tenant = $1 AND own.id = $3 AND later.events_from > own.events_from)))
+            WHERE later.tenant = :tenant AND later.id = b.by_run_id AND later.thread_id = :thread_id
+                AND own.tenant = :tenant AND own.id = :run_id AND later.events_from > own.events_from)))
 ORDER BY seq
-"""
+""")
 
 
 async def history_at_end(
     pool: RawPool, tenant: Tenant, thread_id: ThreadId, run_id: RunId, log_end: int
 ) -> list[LoggedMessage]:
     """The log at the end of a run: without later messages and rollbacks, with the run's own messages."""
-    return await decoded(await pool.fetch(_HISTORY_AT_END, tenant, thread_id, run_id, log_end))
+    place = {"tenant": tenant, "thread_id": thread_id, "run_id": run_id, "log_end": log_end}
+    return await decoded(await pool.fetch(*_HISTORY_AT_END(**place)))
 
 
 _HAS_TEXT = '$[*] ? (@.type == "text" && @.text != "")'
@@ -120,16 +122,7 @@ async def last_assistant_text(connection: Connection, record: RunRecord) -> Logg
     return None if row is None else message_of(row)
 
 
-_APPEND = """
-INSERT INTO messages (tenant, thread_id, seq, message_id, role, visibility, content, tool_calls,
-    tool_call_id, produced_by_run, step_index, edited_arguments)
-SELECT $1, $2, $3 + m.i - 1, m.id, m.role, m.visibility, m.content::jsonb, m.tool_calls::jsonb,
-    m.tool_call_id, m.run_id, m.step_index, m.edited_arguments::jsonb
-FROM unnest($4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::uuid[],
-    $11::int[], $12::text[])
-    WITH ORDINALITY AS m(id, role, visibility, content, tool_calls, tool_call_id, run_id, step_index,
-        edited_arguments, i)
-"""
+_APPEND = NamedSql(insert_messages(":tenant", ":thread_id::uuid", ":first_seq", "now()"))
 
 
 async def append(
@@ -141,8 +134,8 @@ async def append(
 ) -> None:
     """Insert messages from `next_seq` on. The caller holds the thread's lock and advances its counter."""
     if new:
-        rows = (tuple(message_columns(message).values()) for message in new)
-        await connection.driver.execute(_APPEND, tenant, thread_id, next_seq, *transposed(9, rows))
+        place = {"tenant": tenant, "thread_id": thread_id, "first_seq": next_seq}
+        await connection.driver.execute(*_APPEND(**place, **message_values([new])))
 
 
 async def since(

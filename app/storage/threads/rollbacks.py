@@ -12,6 +12,7 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
 from app.domain.threads.messages import MessageRange
 from app.storage.postgres.database import Connection
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import rollbacks
 from app.storage.threads import threads
 
@@ -44,15 +45,15 @@ async def add(
 
 # Ranges never overlap: each covers consecutive messages that no earlier one covers. The run that replaces a tail is
 # in both columns, because the tail may be of several runs.
-_ADD_TAIL = """
+_ADD_TAIL = NamedSql("""
 INSERT INTO rollbacks (tenant, thread_id, from_seq, to_seq, run_id, by_run_id, created_at)
-SELECT $1, $2, min(seq), max(seq), $4, $4, $5 FROM (
+SELECT :tenant, :thread_id, min(seq), max(seq), :by, :by, :at FROM (
     SELECT m.seq, m.seq - row_number() OVER (ORDER BY m.seq) AS stretch FROM messages m
-    WHERE m.tenant = $1 AND m.thread_id = $2 AND m.seq >= $3 AND NOT EXISTS (
+    WHERE m.tenant = :tenant AND m.thread_id = :thread_id AND m.seq >= :from_seq AND NOT EXISTS (
         SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
             AND m.seq BETWEEN b.from_seq AND b.to_seq)
 ) AS visible GROUP BY stretch
-"""
+""")
 
 
 async def add_tail(
@@ -65,7 +66,9 @@ async def add_tail(
     at: datetime,
 ) -> None:
     """Roll back all messages from `from_seq` on. The caller holds the thread's lock."""
-    await connection.driver.execute(_ADD_TAIL, tenant, thread_id, from_seq, by, at)
+    await connection.driver.execute(
+        *_ADD_TAIL(tenant=tenant, thread_id=thread_id, from_seq=from_seq, by=by, at=at)
+    )
 
 
 async def overlaps(

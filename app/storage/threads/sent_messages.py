@@ -7,6 +7,7 @@ from app.domain.ids import MessageId, RunId, Tenant, ThreadId
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange
 from app.storage.codec import message_of, queued_message_of
 from app.storage.postgres.database import Connection
+from app.storage.postgres.named_parameters import NamedSql
 
 _IN_LOG = """
 SELECT m.*, EXISTS (SELECT FROM rollbacks b WHERE b.tenant = m.tenant AND b.thread_id = m.thread_id
@@ -35,9 +36,9 @@ SELECT id FROM runs
 WHERE tenant = $1 AND thread_id = $2 AND $3 BETWEEN input_from AND input_to AND rolled_back_by IS NULL
 ORDER BY events_from DESC LIMIT 1
 """
-_IN_RANGE = """
-SELECT * FROM messages WHERE tenant = $1 AND thread_id = $2 AND seq BETWEEN $3 AND $4 ORDER BY seq
-"""
+_IN_RANGE = NamedSql("""
+SELECT * FROM messages WHERE tenant = :tenant AND thread_id = :thread_id AND seq BETWEEN :from_seq AND :to_seq ORDER BY seq
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,8 @@ async def in_range(
     connection: Connection, tenant: Tenant, thread_id: ThreadId, range_: MessageRange
 ) -> list[LoggedMessage]:
     """The messages of a range of the log."""
-    bounds = (range_.from_seq, range_.to_seq)
-    return [
-        message_of(row)
-        for row in await connection.driver.fetch(_IN_RANGE, tenant, thread_id, *bounds)
-    ]
+    place = {"tenant": tenant, "thread_id": thread_id}
+    rows = await connection.driver.fetch(
+        *_IN_RANGE(**place, from_seq=range_.from_seq, to_seq=range_.to_seq)
+    )
+    return [message_of(row) for row in rows]

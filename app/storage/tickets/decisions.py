@@ -17,6 +17,7 @@ from app.domain.tickets.decisions import (
 )
 from app.storage.codec import Row, storable_json
 from app.storage.postgres.database import Connection
+from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import decisions
 
 decision_columns = (
@@ -46,17 +47,29 @@ def decision_of(row: Row) -> Decision:
     )
 
 
-_RECORD = """
+_DECISION = {
+    "tenant": "text",
+    "ticket": "uuid",
+    "decision_id": "text",
+    "action": "text",
+    "payload": "text::jsonb",
+    "reason": "text",
+    "subject": "text",
+    "effect": "text",
+    "at": "timestamptz",
+}
+_RECORD = NamedSql(f"""
 WITH decision AS (
-    INSERT INTO decisions (tenant, ticket, decision_id, action, payload, reason, subject, effect, at)
-    VALUES ($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9)
+    INSERT INTO decisions ({", ".join(_DECISION)})
+    VALUES ({", ".join(f":{name}::{type_}" for name, type_ in _DECISION.items())})
 ), decided AS (
-    UPDATE tickets SET status = 'decided', decision_id = $3, updated_at = $9
-    WHERE tenant = $1 AND id = $2 AND status = 'open' AND $8 = 'decided'
+    UPDATE tickets SET status = 'decided', decision_id = :decision_id, updated_at = :at
+    WHERE tenant = :tenant AND id = :ticket AND status = 'open' AND :effect = 'decided'
 )
 INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
-SELECT tenant, id, $8, $3 FROM tickets WHERE tenant = $1 AND id = $2 AND kind NOT IN ('child', 'event')
-"""
+SELECT tenant, id, :effect, :decision_id FROM tickets
+WHERE tenant = :tenant AND id = :ticket AND kind NOT IN ('child', 'event')
+""")
 
 
 async def decide(
@@ -91,19 +104,9 @@ async def _record(
     effect: DecisionEffect,
 ) -> None:
     """Write the decision, its ticket's status and the notice in one statement, to save round trips."""
-    payload = decision.answer.payload
-    await connection.driver.execute(
-        _RECORD,
-        tenant,
-        key,
-        decision.decision_id,
-        decision.answer.action.value,
-        None if payload is None else storable_json(payload),
-        storable(decision.answer.reason),
-        decision.subject,
-        effect.value,
-        decision.at,
-    )
+    row = _decision_row(tenant, key, decision, effect)
+    payload = None if row["payload"] is None else storable_json(row["payload"])
+    await connection.driver.execute(*_RECORD(**{**row, "payload": payload}))
 
 
 def _decision_row(

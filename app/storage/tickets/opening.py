@@ -1,13 +1,12 @@
-"""Opens tickets: the rows and the notices of new tickets, in a statement of their own or within a checkpoint's."""
+"""Opens tickets: the rows and the notices of new tickets, within the statement of a checkpoint."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from app.domain.ids import Tenant
 from app.domain.tickets.terms import approvers_to_json
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, NoticeKind, Ticket
 from app.storage.codec import storable_json
-from app.storage.postgres.database import Connection
 
 _COLUMNS = {
     "tenant": "text",
@@ -61,15 +60,6 @@ def opened_ctes(parameter: str, join: str = "") -> str:
     SELECT tenant, id, '{NoticeKind.OPENED}' FROM opened WHERE kind NOT IN ({_PROGRAMS})
     ORDER BY created_at, id
 )"""
-
-
-_OPEN = f"WITH {opened_ctes('$1')} SELECT"
-
-
-async def open_all(connection: Connection, tenant: Tenant, opened: Sequence[Ticket]) -> None:
-    """Insert tickets and their notices. A unique index refuses two open ones of the same name in a run."""
-    if opened:
-        await connection.driver.execute(_OPEN, opened_json((1, tenant, each) for each in opened))
 
 
 def opened_json(opened: Iterable[tuple[int, Tenant, Ticket]]) -> str:

@@ -166,20 +166,6 @@ async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> Ticket 
     return None if row is None else ticket_of(row)
 
 
-async def mark_applied(connection: Connection, tenant: Tenant, keys: Sequence[TicketKey]) -> None:
-    """Record that the run has used these decisions, so that they aren't used again."""
-    if keys:
-        await connection.execute(
-            update(tickets)
-            .where(
-                tickets.c.tenant == tenant,
-                tickets.c.id.in_(keys),
-                tickets.c.applied_at.is_(None),
-            )
-            .values(applied_at=func.now())
-        )
-
-
 async def void_open(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
     """Void all open tickets of a run that is done."""
     await _void(connection, tickets.c.tenant == tenant, tickets.c.run_id == run_id)

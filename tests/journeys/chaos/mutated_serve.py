@@ -31,9 +31,10 @@ _FENCE_OF_EVENTS = "WHERE h.run_id = w.run_id AND h.attempt = w.attempt\n    ORD
 
 def without_a_fence() -> None:
     """A worker that lost a run still writes its events."""
-    unfenced = batched_append._FLUSH.replace(_FENCE_OF_EVENTS, "ORDER BY")
-    assert unfenced != batched_append._FLUSH
-    batched_append._FLUSH = unfenced
+    statement = batched_append._FLUSH
+    unfenced = statement.text.replace(_FENCE_OF_EVENTS, "ORDER BY")
+    assert unfenced != statement.text
+    statement.text = unfenced
 
 
 def publishing_before_the_commit() -> None:
@@ -41,10 +42,10 @@ def publishing_before_the_commit() -> None:
 
     @asynccontextmanager
     async def transaction(
-        self: EventTransactions, now: datetime | None = None
+        self: EventTransactions, now: datetime | None = None, *, by_key: bool = False
     ) -> AsyncIterator[Transaction]:
         now = now or self._clock.now()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(by_key=by_key) as connection:
             transaction = Transaction(connection, now)
             yield transaction
             for batch in await outgoing._append_events(transaction, now):
@@ -65,9 +66,11 @@ def acknowledging_before_the_commit() -> None:
 
     class Undone(EventTransactions):
         @asynccontextmanager
-        async def transaction(self, now: datetime | None = None) -> AsyncIterator[Transaction]:
+        async def transaction(
+            self, now: datetime | None = None, *, by_key: bool = False
+        ) -> AsyncIterator[Transaction]:
             with suppress(_Undo):
-                async with self._database.transaction() as connection:
+                async with self._database.transaction(by_key=by_key) as connection:
                     yield Transaction(connection, now or self._clock.now())
                     raise _Undo
 
