@@ -40,11 +40,11 @@ async def test_an_endpoint_may_have_its_own_headers_and_a_query() -> None:
     catalog = ModelCatalog([azure], {})
     model = catalog.model("m")
     assert isinstance(model, OpenAICompatibleModel)
-    assert str(model._url) == (
+    assert str(model.answers.url) == (
         "https://me.example/openai/deployments/d/chat/completions?api-version=1"
     )
-    assert model._headers.get_list("authorization") == ["Token t"]
-    assert model._headers["api-key"] == "z"
+    assert model.answers.headers.get_list("authorization") == ["Token t"]
+    assert model.answers.headers["api-key"] == "z"
     await catalog.aclose()
 
 

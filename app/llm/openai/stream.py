@@ -1,20 +1,15 @@
 """Parses an OpenAI-compatible stream: bytes in, model chunks out. No I/O, no clock."""
 
-import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
-from app.domain.errors import InferenceFailed
-from app.domain.ids import CallId
-from app.domain.inference.failures import FailureKind, failed
-from app.domain.json_tokens import has_more_tokens
+from app.domain.inference.failures import FailureKind
 from app.domain.json_values import JsonObject, compact
 from app.llm.failures import failure_of_error
+from app.llm.http.event_stream import EventStream, token_count
 from app.llm.openai.provider_data import DETAILS, EXTRA, StreamedReasoning
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.runtime.ports.models import (
-    CallArguments,
-    ModelChunk,
     ModelFinished,
     ProviderParts,
     ReasoningChunk,
@@ -23,11 +18,6 @@ from app.runtime.ports.models import (
     TokenUsage,
     UsageSoFar,
 )
-
-MAX_LINE_BYTES = 4 * 1024 * 1024
-"""Maximum size of a line. A longer one isn't an answer, and buffering it would fill memory."""
-MAX_LINE_TOKENS = 100_000
-"""Maximum number of JSON tokens in a line. Parsing more would block the event loop."""
 
 _STOP_REASONS = {
     "stop": StopReason.END_TURN,
@@ -40,23 +30,12 @@ _STOP_REASONS = {
     "content_filter": StopReason.CONTENT_FILTER,
 }
 
-_scan = json.JSONDecoder().raw_decode
 
-
-class OpenAIStream:
-    """Parses one answer. Feed it the bytes in pieces of any size; the chunks are the same.
-
-    An error isn't raised, because the chunks before it are still useful: `failure` holds it and the rest of
-    the stream is ignored. `complete` is True once a `ModelFinished` was among the chunks.
-    """
+class OpenAIStream(EventStream):
+    """Parses one answer of an OpenAI-compatible server."""
 
     def __init__(self, new_call_id: Callable[[], str], issuer: JsonObject | None = None) -> None:
-        self.complete = False
-        self.failure: InferenceFailed | None = None
-        self._buffer: list[bytes] = []
-        self._buffered_bytes = 0
-        self._at_end = False
-        self._joiner = _ChunkJoiner()
+        super().__init__()
         self._calls = ToolCallAssembly(new_call_id)
         self._issuer = issuer or {}
         self._reasoning: StreamedReasoning | None = None
@@ -68,63 +47,15 @@ class OpenAIStream:
         self._stop_reason: StopReason | None = None
         self._usage: TokenUsage | None = None
 
-    def feed(self, data: bytes) -> Sequence[ModelChunk]:
-        """Return the chunks of all complete lines. Neighbouring pieces of one kind are joined."""
-        end = data.rfind(b"\n")
-        if end < 0:
-            self._buffer_rest(data)
-            return ()
-        lines = b"".join([*self._buffer, data[:end]]).decode("utf-8", "replace")
-        self._buffer, self._buffered_bytes = [], 0
-        self._buffer_rest(data[end + 1 :])
-        for line in lines.split("\n"):
-            if line.startswith("data:"):
-                if self.complete or self.failure is not None:
-                    break
-                self._read(line)
-        return self._joiner.take()
+    @property
+    def _has_stopped(self) -> bool:
+        return self._stop_reason is not None
 
-    def _buffer_rest(self, data: bytes) -> None:
-        """Buffer the beginning of a line until its end arrives."""
-        self._buffer.append(data)
-        self._buffered_bytes += len(data)
-        if self._buffered_bytes > MAX_LINE_BYTES:
-            self._buffer, self._buffered_bytes = [], 0
-            self._fail(FailureKind.PROVIDER, "the model's stream has a line without end")
+    def _is_last_line(self, text: str) -> bool:
+        return text == "[DONE]"
 
-    def end(self) -> Sequence[ModelChunk]:
-        """Handle the end of the bytes. An answer with a stop reason is complete, also without [DONE]."""
-        self._at_end = True
-        chunks = [*self.feed(b"\n")] if self._buffered_bytes else []
-        if not self.complete and self.failure is None:
-            if self._stop_reason is None:
-                self._fail_interrupted()
-            else:
-                self._finish()
-        return [*chunks, *self._joiner.take()]
-
-    def _read(self, line: str) -> None:
-        start = 6 if line.startswith("data: ") else 5
-        if has_more_tokens(line, MAX_LINE_TOKENS):
-            self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that is too large")
-            return
-        try:
-            chunk, _ = _scan(line, start)
-        except (ValueError, RecursionError):
-            if line[start:].strip() == "[DONE]":
-                self._finish()
-            elif self._at_end:
-                self._fail_interrupted()
-            elif line[start:].strip():
-                self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that isn't JSON")
-            return
-        try:
-            self._apply_chunk(chunk)
-        except (AttributeError, TypeError, LookupError):
-            self._fail(FailureKind.PROVIDER, "the model's stream has a chunk of an unknown shape")
-
-    def _apply_chunk(self, chunk: dict[str, Any]) -> None:
-        choices = chunk.get("choices")
+    def _apply_event(self, event: dict[str, Any]) -> None:
+        choices = event.get("choices")
         if choices:
             choice = choices[0]
             delta = choice.get("delta")
@@ -133,13 +64,13 @@ class OpenAIStream:
             reason = choice.get("finish_reason")
             if reason is not None:
                 self._apply_stop_reason(reason)
-        usage = chunk.get("usage")
+        usage = event.get("usage")
         if usage:
             self._usage = usage_of(usage)
             if self._stop_reason is None:
                 self._joiner.add_chunk(UsageSoFar(self._usage))
-        if chunk.get("error"):
-            self.failure = failure_of_error(chunk["error"])
+        if event.get("error"):
+            self.failure = failure_of_error(event["error"])
 
     def _apply_delta(self, delta: dict[str, Any]) -> None:
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
@@ -200,50 +131,6 @@ class OpenAIStream:
         self._joiner.add_chunk(ModelFinished(reason, self._usage))
         self.complete = True
 
-    def _fail_interrupted(self) -> None:
-        self._fail(FailureKind.STREAM_INTERRUPTED, "the model's stream ended before its answer did")
-
-    def _fail(self, kind: FailureKind, detail: str) -> None:
-        self.failure = self.failure or failed(kind, detail)
-
-
-_ChunkKind: TypeAlias = type[TextChunk] | type[ReasoningChunk] | CallId
-
-
-class _ChunkJoiner:
-    """Chunks in order. Neighbours of one kind, or of one call, are joined."""
-
-    def __init__(self) -> None:
-        self._chunks: list[ModelChunk] = []
-        self._pieces: list[str] = []
-        self._kind: _ChunkKind | None = None
-
-    def add(self, kind: _ChunkKind, piece: str) -> None:
-        if kind != self._kind:
-            self._close()
-            self._kind = kind
-        self._pieces.append(piece)
-
-    def add_chunk(self, chunk: ModelChunk) -> None:
-        if isinstance(chunk, CallArguments):
-            self.add(chunk.id, chunk.args_delta)
-        else:
-            self._close()
-            self._chunks.append(chunk)
-
-    def take(self) -> Sequence[ModelChunk]:
-        self._close()
-        chunks, self._chunks = self._chunks, []
-        return chunks
-
-    def _close(self) -> None:
-        kind, self._kind = self._kind, None
-        if kind is None:
-            return
-        text = "".join(self._pieces)
-        self._pieces.clear()
-        self._chunks.append(CallArguments(kind, text) if isinstance(kind, str) else kind(text))
-
 
 class _CallKeys:
     """Identifies the call of a piece by its index or its id. A piece without both belongs to the previous call."""
@@ -280,14 +167,12 @@ def usage_of(raw: Mapping[str, Any]) -> TokenUsage:
     prompt = raw.get("prompt_tokens_details") or {}
     completion = raw.get("completion_tokens_details") or {}
     return TokenUsage(
-        prompt_tokens=_count(raw.get("prompt_tokens")),
-        completion_tokens=_count(raw.get("completion_tokens")),
-        total_tokens=_count(raw.get("total_tokens")),
-        cache_read_tokens=_count(prompt.get("cached_tokens", raw.get("prompt_cache_hit_tokens"))),
-        cache_creation_tokens=_count(prompt.get("cache_write_tokens")),
-        thinking_tokens=_count(completion.get("reasoning_tokens")),
+        prompt_tokens=token_count(raw.get("prompt_tokens")),
+        completion_tokens=token_count(raw.get("completion_tokens")),
+        total_tokens=token_count(raw.get("total_tokens")),
+        cache_read_tokens=token_count(
+            prompt.get("cached_tokens", raw.get("prompt_cache_hit_tokens"))
+        ),
+        cache_creation_tokens=token_count(prompt.get("cache_write_tokens")),
+        thinking_tokens=token_count(completion.get("reasoning_tokens")),
     )
-
-
-def _count(value: Any) -> int | None:
-    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else None
