@@ -9,13 +9,21 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
+from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicEndpoint, AnthropicModel
 from app.llm.http.client import streaming_client
 from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
 from app.llm.prices.model_prices import prices_of
 from app.llm.prices.public_prices import PublicPrices
 from app.llm.scripted.model import ScriptedModel
 from app.llm.scripted.scripts import SCRIPTS
-from app.llm.specs import OPENAI_BASE_URL, OPENAI_COMPATIBLE, SCRIPTED, ModelSpec
+from app.llm.specs import (
+    ANTHROPIC,
+    OPENAI_BASE_URL,
+    OPENAI_COMPATIBLE,
+    OWN_ADAPTERS,
+    SCRIPTED,
+    ModelSpec,
+)
 from app.llm.with_breaker import Breakers, ModelWithBreaker
 from app.runtime.ports.models import LanguageModel
 from app.runtime.ports.prices import NO_PRICES, Prices
@@ -33,7 +41,6 @@ KEY_VARIABLES = tuple(
 """The environment variables of the providers' keys, for models that name none."""
 _ANY_PROVIDER = "pydantic-ai"
 _OPTIONAL_PACKAGES: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("anthropic", "anthropic"),
     "google": ("google", "google.genai"),
 }
 """Of providers: Holdfast's optional dependency, and the module that it installs."""
@@ -123,12 +130,29 @@ class ModelCatalog:
             return _scripted(spec)
         if spec.provider in OPENAI_COMPATIBLE:
             return self._openai_model(spec)
+        if spec.provider == ANTHROPIC:
+            return self._anthropic_model(spec)
         return self._pydantic_ai_model(spec)
 
-    def _openai_model(self, spec: ModelSpec) -> LanguageModel:
+    def _shared_client(self) -> httpx2.AsyncClient:
         if self._client is None:
             self._client = streaming_client()
             self._open.push_async_callback(self._client.aclose)
+        return self._client
+
+    def _anthropic_model(self, spec: ModelSpec) -> LanguageModel:
+        endpoint = AnthropicEndpoint(
+            base_url=spec.base_url or ANTHROPIC_BASE_URL,
+            model=spec.model,
+            api_key=api_key_of(spec, self._environ),
+            headers=spec.headers,
+            timeout=spec.timeout,
+            idle_timeout=spec.idle_timeout,
+            options=spec.options,
+        )
+        return AnthropicModel(endpoint, self._shared_client())
+
+    def _openai_model(self, spec: ModelSpec) -> LanguageModel:
         endpoint = OpenAIEndpoint(
             base_url=spec.base_url or OPENAI_BASE_URL,
             model=spec.model,
@@ -138,7 +162,7 @@ class ModelCatalog:
             idle_timeout=spec.idle_timeout,
             options=spec.options,
         )
-        return OpenAICompatibleModel(endpoint, self._client)
+        return OpenAICompatibleModel(endpoint, self._shared_client())
 
     def _pydantic_ai_model(self, spec: ModelSpec) -> LanguageModel:
         provider, model = spec.provider, spec.model
@@ -199,7 +223,7 @@ def problem_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
 
 def _missing_packages(provider: str) -> str | None:
     """The optional dependency of Holdfast that has the provider's packages, if they aren't installed."""
-    if provider in OPENAI_COMPATIBLE:
+    if provider in OWN_ADAPTERS:
         return None
     name, sdk = _OPTIONAL_PACKAGES.get(provider, ("openai", "pydantic_ai"))
     return None if all(_is_installed(each) for each in ("pydantic_ai", sdk)) else name

@@ -27,7 +27,10 @@ _KINDS_BY_TEXT: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
         FailureKind.CONTENT_FILTERED,
         ("content_filter", "content_policy", "content management policy", "responsibleai"),
     ),
-    (FailureKind.UNAUTHORIZED, ("insufficient_quota", "billing", "invalid_api_key")),
+    (
+        FailureKind.UNAUTHORIZED,
+        ("insufficient_quota", "billing", "credit balance is too low", "invalid_api_key"),
+    ),
     (FailureKind.MODEL_NOT_FOUND, ("model_not_found", "deploymentnotfound")),
     (FailureKind.OVERLOADED, ("overloaded", "service_unavailable", "at capacity")),
     (

@@ -14,6 +14,9 @@ DEFAULT_OPENAI_MODEL = "gpt-5.4-mini"
 DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-5-5"
 
 OPENAI_COMPATIBLE = frozenset({"openai", "openai-compatible"})
+ANTHROPIC = "anthropic"
+OWN_ADAPTERS = OPENAI_COMPATIBLE | {ANTHROPIC}
+"""The providers that need no SDK."""
 SCRIPTED = "scripted"
 
 KNOWN_PROVIDERS = (

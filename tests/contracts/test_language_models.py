@@ -63,8 +63,10 @@ MEDIA_TYPES: Mapping[MediaType, str] = {
 }
 KEY = "sk-very-secret-key"
 OURS, ORACLE, SCRIPTED = "ours", "sdk-openai", "scripted"
+ANTHROPIC, ANTHROPIC_ORACLE = "anthropic", "sdk-anthropic"
 OPENAI_WIRES = (OURS, ORACLE)
-WIRES = (*OPENAI_WIRES, "sdk-anthropic", "sdk-google")
+WIRES = (*OPENAI_WIRES, ANTHROPIC, ANTHROPIC_ORACLE, "sdk-google")
+OWN = (OURS, ANTHROPIC)
 ALL = (*WIRES, SCRIPTED)
 
 
@@ -94,6 +96,8 @@ def _spec(kind: str, model: str, provider: FakeProvider) -> ModelSpec:
             name, address = "openai", provider.base_url
         case "sdk-openai":
             name, model, address = "pydantic-ai", f"openai-chat:{model}", provider.base_url
+        case "sdk-anthropic":
+            name, model, address = "pydantic-ai", f"anthropic:{model}", provider.origin
         case _:
             name, address = kind.removeprefix("sdk-"), provider.origin
     return ModelSpec(name=kind, provider=name, model=model, base_url=address, api_key=KEY)
@@ -336,9 +340,14 @@ async def test_leaving_the_stream_closes_the_socket(
         "STOP length",
     ],
 )
-async def test_our_model_yields_the_chunks_of_the_sdk(models: Models, prompt: str) -> None:
-    ours = await collect(models.of(OURS), asking(prompt, tools=[ADD]))
-    oracle = await collect(models.of(ORACLE), asking(prompt, tools=[ADD]))
+@pytest.mark.parametrize(
+    "own, sdk", [(OURS, ORACLE), (ANTHROPIC, ANTHROPIC_ORACLE)], ids=["openai", "anthropic"]
+)
+async def test_our_model_yields_the_chunks_of_the_sdk(
+    models: Models, prompt: str, own: str, sdk: str
+) -> None:
+    ours = await collect(models.of(own), asking(prompt, tools=[ADD]))
+    oracle = await collect(models.of(sdk), asking(prompt, tools=[ADD]))
     assert without_provider_parts(ours) == without_provider_parts(oracle)
 
 
@@ -393,9 +402,10 @@ async def test_a_budget_becomes_the_nearest_effort(models: Models, kind: str) ->
     assert models.provider.asked()["reasoning_effort"] == "medium"
 
 
-async def test_anthropic_and_google_get_the_budget_unchanged(models: Models) -> None:
+@pytest.mark.parametrize("kind", [ANTHROPIC, ANTHROPIC_ORACLE])
+async def test_anthropic_and_google_get_the_budget_unchanged(models: Models, kind: str) -> None:
     options = InferenceOptions(reasoning_effort=ThinkingBudget(4000), max_tokens=9000)
-    await collect(models.of("sdk-anthropic"), asking("hello", options=options))
+    await collect(models.of(kind), asking("hello", options=options))
     assert models.provider.asked()["thinking"]["budget_tokens"] == 4000
     await collect(models.of("sdk-google", "gemini-2.5-flash"), asking("hello", options=options))
     config = models.provider.asked()["generationConfig"]["thinkingConfig"]
@@ -407,15 +417,17 @@ async def test_a_request_without_options_has_no_option_fields(models: Models) ->
     assert models.provider.asked().keys() == {"model", "messages", "stream", "stream_options"}
 
 
-async def test_our_model_joins_chunks_that_arrive_together(models: Models) -> None:
-    received = await collect(models.of(OURS, "fake-1000"), asking("hello"))
+@pytest.mark.parametrize("kind", OWN)
+async def test_our_model_joins_chunks_that_arrive_together(models: Models, kind: str) -> None:
+    received = await collect(models.of(kind, "fake-1000"), asking("hello"))
     assert received.text == WORD * 1000
     assert received.lists < 200
 
 
-async def test_our_model_reuses_its_connection(models: Models) -> None:
+@pytest.mark.parametrize("kind", OWN)
+async def test_our_model_reuses_its_connection(models: Models, kind: str) -> None:
     before = models.provider.stats().connections
-    model = models.of(OURS)
+    model = models.of(kind)
     for _ in range(3):
         async with model.stream(asking("hello")) as stream:
             async for chunks in stream:
@@ -424,15 +436,17 @@ async def test_our_model_reuses_its_connection(models: Models) -> None:
     assert models.provider.stats().connections == before + 1
 
 
-async def test_our_model_streams_two_hundred_answers_at_once(models: Models) -> None:
-    model = models.of(OURS, "fake-5-50ms")
+@pytest.mark.parametrize("kind", OWN)
+async def test_our_model_streams_two_hundred_answers_at_once(models: Models, kind: str) -> None:
+    model = models.of(kind, "fake-5-50ms")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         received = [group.create_task(collect(model, asking("hello"))) for _ in range(200)]
     assert {task.result().text for task in received} == {WORD * 5}
 
 
-async def test_our_model_refuses_an_answer_that_is_not_streamed(models: Models) -> None:
-    error = await _failure(models.of(OURS), "CHAOS unstreamed")
+@pytest.mark.parametrize("kind", OWN)
+async def test_our_model_refuses_an_answer_that_is_not_streamed(models: Models, kind: str) -> None:
+    error = await _failure(models.of(kind), "CHAOS unstreamed")
     assert error.kind == "provider"
     assert "without streaming" in error.detail
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 TOOL = "from price_list import PRICE\n\nfrom holdfast import tool\n\n\n"
 TOOL += '@tool\nasync def price() -> int:\n    """The price."""\n    return PRICE\n'
 AGENTS = '[models.m]\nprovider = "scripted"\n[tools]\nmodules = ["tools"]\n[agents.a]\nmodel = "m"\ntools = ["price"]\n'
-ANTHROPIC = '[models.m]\nprovider = "anthropic"\nmodel = "claude"\n[agents.a]\nmodel = "m"\n'
+GOOGLE = '[models.m]\nprovider = "google"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
 
 
 @pytest.fixture
@@ -130,11 +130,11 @@ def test_a_provider_whose_packages_are_missing_is_named_with_the_command(
     tmp_path: Path, python: Path
 ) -> None:
     """The modules of the SDK are hidden, as they are in an installation without it."""
-    (tmp_path / "agents.toml").write_text(ANTHROPIC)
+    (tmp_path / "agents.toml").write_text(GOOGLE)
     [packages] = python.parent.parent.glob("lib/python*/site-packages")
-    hidden = "import sys; sys.modules['anthropic'] = None; sys.modules['pydantic_ai'] = None"
+    hidden = "import sys; sys.modules['google.genai'] = None; sys.modules['pydantic_ai'] = None"
     (packages / "hidden.pth").write_text(f"{hidden}\n")
     shown = command(python, "doctor", "--agents", str(tmp_path))
     assert shown.returncode == 1
-    assert "run `holdfast install --provider anthropic`" in shown.stdout
+    assert "run `holdfast install --provider google`" in shown.stdout
     assert shutil.which("uv", path=str(HOLDFAST.parent)) is not None

@@ -22,6 +22,7 @@ from tests.support.servers import serving
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 UV = HOLDFAST.with_name("uv")
+GOOGLE = '[models.m]\nprovider = "google"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
@@ -135,8 +136,13 @@ async def test_a_folder_of_migrations_in_the_search_path_is_not_used(
 
 
 def checked(programs: Path, folder: Path) -> str:
-    """What `holdfast doctor` says of agents on a model of Anthropic."""
-    settings = {"ANTHROPIC_API_KEY": "none", "HOLDFAST_DATA_DIR": str(folder / "data" / "pg")}
+    """What `holdfast doctor` says of agents on a model of Google."""
+    (folder / "agents.toml").write_text(GOOGLE)
+    settings = {
+        "GOOGLE_API_KEY": "none",
+        "HOLDFAST_AGENTS": str(folder / "agents.toml"),
+        "HOLDFAST_DATA_DIR": str(folder / "data" / "pg"),
+    }
     done = subprocess.run(
         [programs / "holdfast", "doctor"],
         cwd=folder,
@@ -144,7 +150,7 @@ def checked(programs: Path, folder: Path) -> str:
         capture_output=True,
         text=True,
     )
-    [line] = re.findall(r"^\w+ +model anthropic: .*$", done.stdout, re.M)
+    [line] = re.findall(r"^\w+ +model m: .*$", done.stdout, re.M)
     return str(line)
 
 
@@ -158,10 +164,10 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
     install = (UV, "pip", "install", "--quiet", "--python", python)
     run(*install, f"{installed.wheel}[embedded]", folder=empty)
     missing = checked(python.parent, empty)
-    assert missing.endswith("run `holdfast install --provider anthropic`")
+    assert missing.endswith("run `holdfast install --provider google`")
     environment = ENVIRONMENT | {"PATH": f"{UV.parent}{os.pathsep}{ENVIRONMENT['PATH']}"}
     done = subprocess.run(
-        [python.parent / "holdfast", "install", "--provider", "anthropic"],
+        [python.parent / "holdfast", "install", "--provider", "google"],
         cwd=empty,
         env=environment,
         capture_output=True,
@@ -172,7 +178,7 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
     run(UV, "pip", "check", "--python", python, folder=empty)
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "google", "openai"])
+@pytest.mark.parametrize("provider", ["google", "openai"])
 def test_every_provider_is_an_extra_of_the_wheel(
     installed: Installed, empty: Path, provider: str
 ) -> None:

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: request body, stream parser, and what its models can do. It needs no SDK."""
