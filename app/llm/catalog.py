@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import httpx2
 
 from app.domain.errors import ConfigurationError
-from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicEndpoint, AnthropicModel
+from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicModel
 from app.llm.http.client import streaming_client
-from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
+from app.llm.http.endpoints import ModelEndpoint
+from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.prices.model_prices import prices_of
 from app.llm.prices.public_prices import PublicPrices
 from app.llm.scripted.model import ScriptedModel
@@ -129,9 +130,11 @@ class ModelCatalog:
         if spec.provider == SCRIPTED:
             return _scripted(spec)
         if spec.provider in OPENAI_COMPATIBLE:
-            return self._openai_model(spec)
+            endpoint = self._endpoint(spec, OPENAI_BASE_URL)
+            return OpenAICompatibleModel(endpoint, self._shared_client())
         if spec.provider == ANTHROPIC:
-            return self._anthropic_model(spec)
+            endpoint = self._endpoint(spec, ANTHROPIC_BASE_URL)
+            return AnthropicModel(endpoint, self._shared_client())
         return self._pydantic_ai_model(spec)
 
     def _shared_client(self) -> httpx2.AsyncClient:
@@ -140,9 +143,9 @@ class ModelCatalog:
             self._open.push_async_callback(self._client.aclose)
         return self._client
 
-    def _anthropic_model(self, spec: ModelSpec) -> LanguageModel:
-        endpoint = AnthropicEndpoint(
-            base_url=spec.base_url or ANTHROPIC_BASE_URL,
+    def _endpoint(self, spec: ModelSpec, address: str) -> ModelEndpoint:
+        return ModelEndpoint(
+            base_url=spec.base_url or address,
             model=spec.model,
             api_key=api_key_of(spec, self._environ),
             headers=spec.headers,
@@ -150,19 +153,6 @@ class ModelCatalog:
             idle_timeout=spec.idle_timeout,
             options=spec.options,
         )
-        return AnthropicModel(endpoint, self._shared_client())
-
-    def _openai_model(self, spec: ModelSpec) -> LanguageModel:
-        endpoint = OpenAIEndpoint(
-            base_url=spec.base_url or OPENAI_BASE_URL,
-            model=spec.model,
-            api_key=api_key_of(spec, self._environ),
-            headers=spec.headers,
-            timeout=spec.timeout,
-            idle_timeout=spec.idle_timeout,
-            options=spec.options,
-        )
-        return OpenAICompatibleModel(endpoint, self._shared_client())
 
     def _pydantic_ai_model(self, spec: ModelSpec) -> LanguageModel:
         provider, model = spec.provider, spec.model

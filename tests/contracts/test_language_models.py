@@ -14,7 +14,8 @@ from app.domain.inference.options import EffortName, InferenceOptions, ThinkingB
 from app.domain.threads.messages import Base64Source, Media, MediaType, ToolCall
 from app.llm.catalog import ModelCatalog
 from app.llm.http.client import streaming_client
-from app.llm.openai.model import OpenAICompatibleModel, OpenAIEndpoint
+from app.llm.http.endpoints import ModelEndpoint
+from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.openai.request import request_body
 from app.llm.scripted.model import (
     Call,
@@ -452,7 +453,7 @@ async def test_our_model_refuses_an_answer_that_is_not_streamed(models: Models, 
 
 
 async def test_our_model_hides_a_key_that_is_no_valid_header(models: Models) -> None:
-    endpoint = OpenAIEndpoint(
+    endpoint = ModelEndpoint(
         base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx"
     )
     async with streaming_client() as client:

@@ -150,8 +150,7 @@ def checked(programs: Path, folder: Path) -> str:
         capture_output=True,
         text=True,
     )
-    [line] = re.findall(r"^\w+ +model m: .*$", done.stdout, re.M)
-    return str(line)
+    return done.stdout
 
 
 def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
@@ -164,7 +163,7 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
     install = (UV, "pip", "install", "--quiet", "--python", python)
     run(*install, f"{installed.wheel}[embedded]", folder=empty)
     missing = checked(python.parent, empty)
-    assert missing.endswith("run `holdfast install --provider google`")
+    assert "run `holdfast install --provider google`" in missing
     environment = ENVIRONMENT | {"PATH": f"{UV.parent}{os.pathsep}{ENVIRONMENT['PATH']}"}
     done = subprocess.run(
         [python.parent / "holdfast", "install", "--provider", "google"],
@@ -174,7 +173,7 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert checked(python.parent, empty) != missing
+    assert "holdfast install" not in checked(python.parent, empty)
     run(UV, "pip", "check", "--python", python, folder=empty)
 
 

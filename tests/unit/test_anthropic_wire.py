@@ -10,7 +10,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.threads.provider_data import PartKind
 from app.llm.anthropic.stream import AnthropicStream
-from app.llm.http.event_stream import MAX_LINE_BYTES
+from app.llm.http.answer_parser import MAX_LINE_BYTES
 from app.runtime.ports.models import (
     CallArguments,
     CallOpened,

@@ -14,7 +14,7 @@ from app.domain.events.tool_call_events import ToolCallDelta, ToolCallStart
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import Json, compact
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.http.event_stream import MAX_LINE_BYTES
+from app.llm.http.answer_parser import MAX_LINE_BYTES
 from app.llm.openai.stream import OpenAIStream
 from app.llm.openai.tool_call_assembly import MAX_NAME_CHARACTERS, ToolCallAssembly
 from app.llm.scripted.scripts import rounds_of

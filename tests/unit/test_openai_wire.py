@@ -23,7 +23,7 @@ from app.domain.threads.messages import (
     UrlSource,
 )
 from app.domain.threads.provider_data import PartKind, ProviderPart
-from app.llm.http.event_stream import MAX_LINE_BYTES
+from app.llm.http.answer_parser import MAX_LINE_BYTES
 from app.llm.openai.request import request_body
 from app.llm.openai.stream import OpenAIStream, usage_of
 from app.runtime.ports.models import (

@@ -42,7 +42,7 @@ class Conversation:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _UserTurn:
     """What stands between two answers."""
 
     results: list[Body] = field(default_factory=list)
@@ -59,7 +59,7 @@ def conversation_of(
 ) -> Conversation:
     """Convert the transcript for a model. Provider data go back to the address that issued them only."""
     conversation = Conversation()
-    turn = _Turn()
+    turn = _UserTurn()
     for message in messages:
         match message.role:
             case Role.SYSTEM:
@@ -73,7 +73,7 @@ def conversation_of(
                     if turn.is_empty and not conversation.messages:
                         turn.content.append(_text(OMITTED_HISTORY))
                     _close(conversation, turn, traits)
-                    turn = _Turn()
+                    turn = _UserTurn()
                     conversation.messages.append({"role": "assistant", "content": answer})
             case _:
                 assert_never(message.role)
@@ -81,7 +81,9 @@ def conversation_of(
     return conversation
 
 
-def _add_system(conversation: Conversation, turn: _Turn, traits: ModelTraits, text: str) -> None:
+def _add_system(
+    conversation: Conversation, turn: _UserTurn, traits: ModelTraits, text: str
+) -> None:
     """A system message before all others is part of the system prompt, and so is any of a model without them."""
     is_first = turn.is_empty and not turn.system and not conversation.messages
     if is_first or not traits.has_system_messages:
@@ -90,7 +92,7 @@ def _add_system(conversation: Conversation, turn: _Turn, traits: ModelTraits, te
         turn.system.append(text)
 
 
-def _close(conversation: Conversation, turn: _Turn, traits: ModelTraits) -> None:
+def _close(conversation: Conversation, turn: _UserTurn, traits: ModelTraits) -> None:
     """Add the turn's messages: that of the user, then its system messages, which must follow one of the user."""
     if turn.is_empty and turn.system:
         turn.content.append(_text(_NO_WORDS))

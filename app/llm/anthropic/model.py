@@ -1,9 +1,7 @@
 """Anthropic's models, over the Messages API."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2
 
@@ -11,36 +9,21 @@ from app.clock import Clock, new_id
 from app.domain.errors import InferenceFailed
 from app.llm.anthropic.model_traits import traits_of
 from app.llm.anthropic.options import parameters_of
-from app.llm.anthropic.request import VERSION_HEADER, MessagesRequest, messages_request
+from app.llm.anthropic.request import VERSION_HEADER, AnthropicRequest, anthropic_request
 from app.llm.anthropic.stream import AnthropicStream
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.endpoints import ModelEndpoint
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
 ANTHROPIC_BASE_URL = "https://api.anthropic.com"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnthropicEndpoint:
-    """The address and the settings of a model.
-
-    `timeout` limits the time until the answer begins, `idle_timeout` the time between its pieces.
-    """
-
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = 60.0
-    idle_timeout: float = 60.0
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AnthropicModel:
     """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
-        self, endpoint: AnthropicEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
     ) -> None:
         self._endpoint = endpoint
         self._parameters = parameters_of(endpoint.options, endpoint.headers)
@@ -72,12 +55,12 @@ class AnthropicModel:
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
-        response = await self._open(messages_request(request, model, address, self._parameters))
+        response = await self._open(anthropic_request(request, model, address, self._parameters))
         stream = AnthropicStream(_new_call_id, address, model)
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks
 
-    async def _open(self, request: MessagesRequest) -> httpx2.Response:
+    async def _open(self, request: AnthropicRequest) -> httpx2.Response:
         """Send the request. If a thought in it is stale, send it once more without such thoughts."""
         try:
             return await self._send(request)
@@ -86,7 +69,7 @@ class AnthropicModel:
                 raise
         return await self._send(request.without_stale_thoughts())
 
-    async def _send(self, request: MessagesRequest) -> httpx2.Response:
+    async def _send(self, request: AnthropicRequest) -> httpx2.Response:
         headers = request.headers()
         if VERSION_HEADER in self.answers.headers:
             del headers[VERSION_HEADER]

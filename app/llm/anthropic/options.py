@@ -38,11 +38,11 @@ Body: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ConfiguredOptions:
     """The options of a model, sorted by where they go. Names may have the prefix `anthropic_`."""
 
     body: Mapping[str, Any]
-    """Parameters that go into each request as they are."""
+    """ConfiguredOptions that go into each request as they are."""
     output_config: Mapping[str, Any]
     effort: str | None
     """How much the model thinks, as a word. The model's traits say how to ask for that."""
@@ -55,7 +55,7 @@ class Parameters:
     headers: Mapping[str, str] = field(repr=False)
 
 
-def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> Parameters:
+def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> ConfiguredOptions:
     """Read the `options` and `headers` of a model in the agents file. Unknown options go to the API as they are."""
     given = {name.removeprefix(_PREFIX): value for name, value in options.items()}
     given |= given.pop("extra_body", None) or {}
@@ -71,7 +71,7 @@ def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> Par
     for name in ("effort", "task_budget"):
         if (value := given.pop(name, None)) is not None:
             output[name] = value
-    return Parameters(
+    return ConfiguredOptions(
         body={
             name: value
             for name, value in given.items()
@@ -114,7 +114,7 @@ def _listed(headers: dict[str, str]) -> list[str]:
     return [beta.strip() for name in names for beta in headers.pop(name).split(",")]
 
 
-def body_of(parameters: Parameters, options: InferenceOptions, traits: ModelTraits) -> Body:
+def body_of(parameters: ConfiguredOptions, options: InferenceOptions, traits: ModelTraits) -> Body:
     """The body's fields that options decide. The options of the request win."""
     body: Body = {"max_tokens": None, **parameters.body}
     if not traits.takes_sampling:

@@ -14,7 +14,7 @@ from app.llm.anthropic.options import (
     SAMPLING,
     THINKING_BINDING_BETA,
     Body,
-    Parameters,
+    ConfiguredOptions,
     body_of,
 )
 from app.llm.anthropic.output_schemas import output_schema
@@ -29,7 +29,7 @@ _STALE_THOUGHT = "The block is bound to a different conversation"
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesRequest:
+class AnthropicRequest:
     """A body of the Messages API."""
 
     body: Body
@@ -45,7 +45,7 @@ class MessagesRequest:
             {**headers, "anthropic-beta": ",".join(sorted(self.betas))} if self.betas else headers
         )
 
-    def without_stale_thoughts(self) -> "MessagesRequest":
+    def without_stale_thoughts(self) -> "AnthropicRequest":
         """The same request, with thoughts left out that belong to another beginning of the conversation."""
         binding = {"prefix_mismatch_behavior": "drop_block"}
         thinking = {"type": "adaptive", **self.body.get("thinking", {}), "block_binding": binding}
@@ -69,9 +69,9 @@ class MessagesRequest:
         return "block_binding" not in thinking and thinking.get("type", "adaptive") == "adaptive"
 
 
-def messages_request(
-    request: ModelRequest, model: str, address: str, parameters: Parameters
-) -> MessagesRequest:
+def anthropic_request(
+    request: ModelRequest, model: str, address: str, parameters: ConfiguredOptions
+) -> AnthropicRequest:
     """The request for this model. Raises `InferenceFailed` if the model can't do what is asked for."""
     traits = traits_of(model)
     body: Body = {"model": model, "stream": True, **body_of(parameters, request.options, traits)}
@@ -86,7 +86,7 @@ def messages_request(
         body["system"] = system
     body["messages"] = conversation.messages
     add_markers(body, parameters.cache)
-    made = MessagesRequest(body, parameters.betas)
+    made = AnthropicRequest(body, parameters.betas)
     if traits.binds_thoughts and made.may_drop_thoughts and _has_dropped_thoughts(request):
         return made.without_stale_thoughts()
     return made
@@ -103,7 +103,7 @@ def _system(conversation: Conversation, prompt: str) -> list[Body]:
 
 
 def _add_tools(
-    body: Body, request: ModelRequest, parameters: Parameters, traits: ModelTraits
+    body: Body, request: ModelRequest, parameters: ConfiguredOptions, traits: ModelTraits
 ) -> None:
     """Add the tools after those that the options name, and the choice of them."""
     if not request.tools:

@@ -11,7 +11,7 @@ from app.domain.threads.provider_data import ProviderPart
 from app.llm.anthropic.provider_data import issuer_of, part_of
 from app.llm.anthropic.usage import ReportedUsage
 from app.llm.failures import failure_of_error
-from app.llm.http.event_stream import EventStream
+from app.llm.http.answer_parser import AnswerParser
 from app.runtime.ports.models import (
     CallOpened,
     ModelFinished,
@@ -64,7 +64,7 @@ class _Block:
         return self.fields
 
 
-class AnthropicStream(EventStream):
+class AnthropicStream(AnswerParser):
     """Parses one answer."""
 
     def __init__(self, new_call_id: Callable[[], str], address: str, model: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.llm.http.event_stream import token_count
+from app.llm.http.answer_parser import token_count
 from app.runtime.ports.models import TokenUsage
 
 _INPUT, _OUTPUT = "input_tokens", "output_tokens"

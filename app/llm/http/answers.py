@@ -10,7 +10,7 @@ from app.clock import Clock, SystemClock
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm.failures import failure_of_answer, failure_of_unstreamed, presentable
-from app.llm.http.event_stream import EventStream
+from app.llm.http.answer_parser import AnswerParser
 from app.runtime.ports.models import ModelChunk
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -54,7 +54,7 @@ class AnswerEndpoint:
 
     @asynccontextmanager
     async def chunks_of(
-        self, response: httpx2.Response, stream: EventStream
+        self, response: httpx2.Response, stream: AnswerParser
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         """The chunks of an open response, which is closed at the end."""
         try:
@@ -109,7 +109,7 @@ class AnswerEndpoint:
         return failure_of_unstreamed(body)
 
     async def _chunks(
-        self, response: httpx2.Response, stream: EventStream
+        self, response: httpx2.Response, stream: AnswerParser
     ) -> AsyncGenerator[Sequence[ModelChunk]]:
         async with aclosing(response.aiter_bytes()) as pieces:
             try:

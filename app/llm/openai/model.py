@@ -1,15 +1,14 @@
 """Models with an OpenAI-compatible API: OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq …"""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2
 
 from app.clock import Clock, new_id
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.options import dialect_of
 from app.llm.openai.provider_data import issuer_of
 from app.llm.openai.request import request_body
@@ -17,27 +16,11 @@ from app.llm.openai.stream import OpenAIStream
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIEndpoint:
-    """The address and the settings of a model.
-
-    `timeout` limits the time until the answer begins, `idle_timeout` the time between its pieces.
-    """
-
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = 60.0
-    idle_timeout: float = 60.0
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
 class OpenAICompatibleModel:
     """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
-        self, endpoint: OpenAIEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
     ) -> None:
         self._endpoint = endpoint
         self._dialect = dialect_of(endpoint.base_url, endpoint.options)

@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.inference.failures import FailureKind
 from app.domain.json_values import JsonObject, compact
 from app.llm.failures import failure_of_error
-from app.llm.http.event_stream import EventStream, token_count
+from app.llm.http.answer_parser import AnswerParser, token_count
 from app.llm.openai.provider_data import DETAILS, EXTRA, StreamedReasoning
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.runtime.ports.models import (
@@ -31,7 +31,7 @@ _STOP_REASONS = {
 }
 
 
-class OpenAIStream(EventStream):
+class OpenAIStream(AnswerParser):
     """Parses one answer of an OpenAI-compatible server."""
 
     def __init__(self, new_call_id: Callable[[], str], issuer: JsonObject | None = None) -> None:

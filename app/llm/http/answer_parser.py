@@ -19,7 +19,7 @@ MAX_LINE_TOKENS = 100_000
 _scan = json.JSONDecoder().raw_decode
 
 
-class EventStream(ABC):
+class AnswerParser(ABC):
     """Parses one answer. Feed it the bytes in pieces of any size; the chunks are the same.
 
     An error isn't raised, because the chunks before it are still useful: `failure` holds it and the rest of
