@@ -36,7 +36,9 @@ class Databases:
         name = f"test_{uuid4().hex}"
         connection = await asyncpg.connect(self.dsn)
         try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+            await connection.execute(
+                f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
+            )
             yield self.url(name)
             await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         finally:

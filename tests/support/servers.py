@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.commands import HOLDFAST, OURS
+from tests.support.forked.process import ForkedProcess, start_forked
 from tests.support.streams import TIMEOUT_SECONDS, Client
 
 P = TypeVar("P", bound="Running")
@@ -36,7 +37,7 @@ _HEALTH = re.compile(r"health +(http://\S+)/health")
 class Running:
     """A Holdfast process, and its output."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | ForkedProcess) -> None:
         self.process = process
         self.log = ""
         self._printed = asyncio.Event()
@@ -121,7 +122,10 @@ class WorkerProcess(Running):
 async def serving(
     database_url: str, program: Sequence[str | Path] = (HOLDFAST,), /, **settings: object
 ) -> AsyncIterator[Server]:
-    """`holdfast serve` on a free port; the settings override the short test defaults."""
+    """`holdfast serve` on a free port; the settings override the short test defaults.
+
+    It begins as a fork of a process that has imported Holdfast, unless another program is named.
+    """
     process = await _start((*program, "serve"), database_url, settings)
     async with _running(Server(process)) as server:
         server.base = (await server.printed(_SERVING))[1]
@@ -141,12 +145,15 @@ async def working(database_url: str, **settings: object) -> AsyncIterator[Worker
 
 async def _start(
     command: Sequence[str | Path], database_url: str, settings: dict[str, object]
-) -> asyncio.subprocess.Process:
+) -> asyncio.subprocess.Process | ForkedProcess:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
         "DATABASE_URL": database_url,
         **{f"HOLDFAST_{name.upper()}": str(value) for name, value in (_QUICK | settings).items()},
     }
+    # Metrics of several processes are chosen by a variable that the imports read.
+    if command[0] == HOLDFAST and "processes" not in settings:
+        return await start_forked(command, environment)
     return await asyncio.create_subprocess_exec(
         *command,
         env=environment,

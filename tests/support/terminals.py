@@ -14,6 +14,10 @@ from tests.support.servers import Running
 class Command(Running):
     """A running command; `log` is its output, including an unfinished line."""
 
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process)
+        self._stdin = process.stdin
+
     async def listen(self) -> None:
         assert self.process.stdout is not None
         while chunk := await self.process.stdout.read(4096):
@@ -23,8 +27,8 @@ class Command(Running):
         self._printed.set()
 
     def type(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
+        assert self._stdin is not None
+        self._stdin.write(f"{line}\n".encode())
 
     def interrupt(self) -> None:
         """Send SIGINT, as Ctrl-C does."""
