@@ -93,6 +93,16 @@ class AgentToolOut(ResponseModel):
     is_background: bool = Field(description="Whether its calls become background tasks.")
 
 
+class AgentSkillOut(ResponseModel):
+    """A skill of the agent: instructions that it loads when it needs them."""
+
+    name: str
+    description: str = Field(description="What it is for, as the model reads it.")
+    allowed_tools: list[str] | None = Field(
+        description="Names and globs of the tools that may be called while it is in use; null if all may."
+    )
+
+
 class AgentVersionOut(ResponseModel):
     """A version of the agent. Runs that were started with it are executed with it."""
 
@@ -102,11 +112,12 @@ class AgentVersionOut(ResponseModel):
 
 
 class AgentDetailOut(AgentOut):
-    """An agent with its tools and versions."""
+    """An agent with its tools, skills and versions."""
 
     tool_details: list[AgentToolOut] = Field(
         description="Its tools, with those that give work to other agents. Empty for agents on other servers."
     )
+    skills: list[AgentSkillOut] = Field(description="Its skills, in their order.")
     versions: list[AgentVersionOut] = Field(
         description=f"The newest versions, at most {MAX_VERSIONS}, the newest first. Empty while the "
         "database doesn't respond."
@@ -134,7 +145,7 @@ async def list_agents(
 
 @router.get("/{agent_id}", responses=error_responses("agent_not_found"))
 async def get_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> AgentDetailOut:
-    """Get an agent with its tools, their parameters and effects, and its versions."""
+    """Get an agent with its tools, their parameters and effects, its skills and its versions."""
     spec = ctx.agents.specs.get(AgentId(agent_id))
     if spec is None:
         raise NotFound(
@@ -146,6 +157,14 @@ async def get_agent(agent_id: str, ctx: ContextDep, principal: MayRead) -> Agent
     return AgentDetailOut(
         **_agent_out(ctx, spec).__dict__,
         tool_details=[_tool_out(spec, tool.descriptor) for tool in tools],
+        skills=[
+            AgentSkillOut(
+                name=one.name,
+                description=one.description,
+                allowed_tools=None if one.allowed_tools is None else list(one.allowed_tools),
+            )
+            for one in spec.skills
+        ],
         versions=[
             AgentVersionOut(
                 version=one.version,
