@@ -267,7 +267,8 @@ def _why_waiting(facts: Facts, state: Waiting) -> Iterator[ExplainReason]:
             f"Answer with POST /v1/runs/{facts.run.id}/decisions.",
         )
     tickets_below = len(facts.tickets_of_descendants)
-    below = f", {tickets_below} of whose tickets are open" if tickets_below else ""
+    are = "is" if tickets_below == 1 else "are"
+    below = f", {tickets_below} of whose tickets {are} open" if tickets_below else ""
     if tasks_open := facts.run.open_tasks:
         yield ExplainReason(
             ReasonCode.WAITING_FOR_TASKS,

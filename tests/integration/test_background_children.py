@@ -165,7 +165,7 @@ async def test_progress_and_tickets_of_a_child_are_shown_on_its_parent(database_
         assert [each["run_id"] for each in shown["tickets"]] == [child.id]
         found = await explain(replica.ctx, ANN, run.id)
         assert [reason.code for reason in found.reasons] == [ReasonCode.WAITING_FOR_TASKS]
-        assert "1 of whose tickets are open" in found.reasons[0].text
+        assert "1 of whose tickets is open" in found.reasons[0].text
         assert [ticket.id for ticket in found.waiting_on] == [ticket.id]
         await child.decide(ticket.name, "approve")
         emitted = await run.ended()

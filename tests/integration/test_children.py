@@ -324,7 +324,7 @@ async def test_a_parent_shows_what_its_children_wait_for(database_url: str) -> N
         [waiting_reasons] = await grandchild.tickets()
         found = await explain(replica.ctx, ANN, run.id)
         assert [reason.code for reason in found.reasons] == [ReasonCode.WAITING_FOR_CHILDREN]
-        assert "1 of whose tickets are open" in found.reasons[0].text
+        assert "1 of whose tickets is open" in found.reasons[0].text
         assert [ticket.id for ticket in found.waiting_on] == [waiting_reasons.id]
         assert [(below.agent_id, below.lineage.depth) for below in found.descendants] == [
             ("scout", 1),
