@@ -8,7 +8,8 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakValueDictionary
 
 from tests.support.commands import HOLDFAST, OURS
 from tests.support.forked.process import ForkedProcess, start_forked
@@ -103,6 +104,8 @@ class Server(Running):
     """A process that serves HTTP."""
 
     base = ""
+    by_base: ClassVar[WeakValueDictionary[str, "Server"]] = WeakValueDictionary()
+    """The last server at each address, so that a failed test can keep its log."""
 
     @property
     def port(self) -> int:
@@ -129,6 +132,7 @@ async def serving(
     process = await _start((*program, "serve"), database_url, settings)
     async with _running(Server(process)) as server:
         server.base = (await server.printed(_SERVING))[1]
+        Server.by_base[server.base] = server
         yield server
 
 

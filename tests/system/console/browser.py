@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from playwright.async_api import (
 )
 
 from tests.support.documents import ROOT
+from tests.support.servers import Server
 from tests.system.programs import program
 
 FAILURES = ROOT / "build" / "console-failures"
@@ -127,7 +127,7 @@ class User:
 async def using(
     browser: Browser, base: str, name: str = "user", *, key: str | None = None, **options: Any
 ) -> AsyncIterator[User]:
-    """A user with an empty profile. Leaves a screenshot if the test fails."""
+    """A user with an empty profile. If the test fails, it leaves a screenshot, a trace and the server's log."""
     context = await browser.new_context(
         viewport=options.pop("viewport", WIDE),
         timezone_id="UTC",
@@ -135,6 +135,7 @@ async def using(
         **options,
     )
     context.set_default_timeout(TIMEOUT_MILLISECONDS)
+    await context.tracing.start()
     user = User(await context.new_page(), base)
     try:
         if key is not None:
@@ -143,14 +144,19 @@ async def using(
         assert user.complaints == [], user.complaints
     except BaseException as error:
         error.add_note(f"The page of {name}: {user.complaints}")
-        await _leave_screenshot(user.page, FAILURES / f"{name}.png")
+        await _leave_evidence(user, name)
         raise
     finally:
         await context.close()
 
 
-async def _leave_screenshot(page: Page, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
+async def _leave_evidence(user: User, name: str) -> None:
+    """What the page showed, did and asked for, and what its server has logged."""
+    FAILURES.mkdir(parents=True, exist_ok=True)
+    if (server := Server.by_base.get(user.base)) is not None:
+        (FAILURES / f"{name}.log").write_text(server.log)
     # A page that is closed or hangs must not hide why the test has failed.
     with suppress(Error):
-        await page.screenshot(path=file, full_page=True)
+        await user.page.screenshot(path=FAILURES / f"{name}.png", full_page=True)
+    with suppress(Error):
+        await user.page.context.tracing.stop(path=FAILURES / f"{name}.zip")
