@@ -14,6 +14,7 @@ PAGES: Mapping[str, str] = {
     "threads/{id}": "Threads",
     "agents": "Agents",
     "agents/{id}": "Agents",
+    "mcp-servers/{id}": "McpServer",
     "system": "System",
     "start": "Start",
 }

@@ -1,12 +1,15 @@
 """axe-core finds nothing on any page: light, dark and on a phone; empty, full and in error; by keyboard alone."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
+from app.console.pages import PAGES
 from tests.support.servers import Server
 from tests.support.streams import Client
 from tests.system.console.browser import PHONE, TEST_SECONDS, WIDE, User, using
@@ -16,18 +19,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
 
 AXE = Path(CLIENTS) / "node_modules" / "axe-core" / "axe.min.js"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-PAGES_THAT_READ = (
-    "inbox",
-    "tickets/some-id",
-    "runs",
-    "runs/some-id",
-    "threads",
-    "threads/some-id",
-    "agents",
-    "agents/clerk",
-    "system",
-    "start",
-)
+READING = "**/v1/*/**", "**/v1/*", "**/health", "**/metrics"
+"""Addresses of all that pages read, except who the user is."""
+PAGES_AFTER_SIGN_IN = [page for page in PAGES if page != "login"]
 RULES = {"runOnly": {"type": "tag", "values": TAGS}}
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": WIDE},
@@ -66,7 +60,9 @@ async def waiting_run(client: Client, agent: str, prompt: str) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("look", LOOKS)
-async def test_pages_with_content(team: Server, browser: Browser, look: str) -> None:
+async def test_forms_and_dialogs_of_tickets_and_runs(
+    team: Server, browser: Browser, look: str
+) -> None:
     async with team.client("ann") as client:
         arguments = {"number": "A-17", "amount": 80, "lines": ["a lamp " * 40]}
         run = await waiting_run(client, "clerk", f"CALL refund {json.dumps(arguments)}")
@@ -96,35 +92,68 @@ async def test_pages_with_content(team: Server, browser: Browser, look: str) -> 
 
 
 @pytest.mark.parametrize("look", LOOKS)
-async def test_empty_pages(team: Server, browser: Browser, look: str) -> None:
+async def test_each_page_with_content(team: Server, browser: Browser, look: str) -> None:
+    async with team.client("ann") as client:
+        run = await waiting_run(client, "clerk", f'CALL refund {{"number": "{look}", "amount": 1}}')
+    ids = {
+        "tickets/{id}": run["waiting"]["tickets"][0]["id"],
+        "runs/{id}": run["id"],
+        "threads/{id}": run["thread_id"],
+        "agents/{id}": "reporter",
+        "mcp-servers/{id}": "away",
+    }
+    async with using(browser, team.base, f"each-{look}", key="ann", **LOOKS[look]) as user:
+        for page in PAGES_AFTER_SIGN_IN:
+            await user.open(page.replace("{id}", ids[page]) if "{id}" in page else page)
+            await expect(user.page.get_by_role("alert")).to_have_count(0)
+            await check(user)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_each_page_without_content(team: Server, browser: Browser, look: str) -> None:
+    """The lists are empty, and what an address names isn't there."""
+
+    async def nothing(route: Route) -> None:
+        await route.fulfill(json={"items": [], "has_more": False, "next_cursor": None})
+
     async with using(browser, team.base, f"empty-{look}", **LOOKS[look]) as user:
         user.expected_statuses = {401}
         await user.open("login")
         await check(user)
         await user.sign_in("stranger")
         await user.sees("Nothing waits for you")
-        await check(user)
-        for path in ("runs", "threads", "system"):
-            await user.open(path)
+        user.expected_statuses = {404}
+        # The agents and MCP servers of a server are the same for all tenants.
+        for path in ("agents", "mcp-servers", "workers", "usage"):
+            await user.page.route(re.compile(rf"/v1/{path}(\?|$)"), nothing)
+        for page in PAGES_AFTER_SIGN_IN:
+            await user.open(page.replace("{id}", str(uuid4())))
+            if "{id}" in page:
+                await expect(user.page.get_by_role("alert").first).to_contain_text("Not here")
             await check(user)
 
 
 @pytest.mark.parametrize("look", LOOKS)
-async def test_pages_in_error(team: Server, browser: Browser, look: str) -> None:
+async def test_each_page_in_error(team: Server, browser: Browser, look: str) -> None:
     async def refuse(route: Route) -> None:
+        if route.request.url.endswith("/v1/me"):
+            await route.fallback()
+            return
         problem = {"code": "overloaded", "detail": "Try again.", "trace_id": "t-1", "status": 503}
         await route.fulfill(status=503, json=problem)
 
-    async with using(browser, team.base, f"error-{look}", key="ann", **LOOKS[look]) as user:
-        user.expected_statuses = {503}
-        await user.page.route("**/v1/tickets**", refuse)
-        await user.page.route("**/v1/runs/**", refuse)
-        await user.page.route("**/v1/agents**", refuse)
-        await user.page.route("**/v1/run-summaries**", refuse)
-        await user.page.route("**/v1/threads**", refuse)
-        await user.page.route("**/health", refuse)
-        for path in PAGES_THAT_READ:
-            await user.page.goto(f"{team.base}/console/{path}")
+    async with using(browser, team.base, f"error-{look}", **LOOKS[look]) as user:
+        user.expected_statuses = {401, 503}
+        await user.open("login")
+        await user.page.get_by_label("API key").fill("wrong")
+        await user.press("Enter")
+        await expect(user.page.get_by_role("alert")).to_contain_text("unknown")
+        await check(user)
+        await user.sign_in("ann")
+        for address in READING:
+            await user.page.route(address, refuse)
+        for page in PAGES_AFTER_SIGN_IN:
+            await user.page.goto(f"{team.base}/console/{page.replace('{id}', str(uuid4()))}")
             await expect(user.page.get_by_role("alert").first).to_contain_text("overloaded")
             await check(user)
 

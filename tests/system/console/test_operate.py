@@ -135,8 +135,9 @@ async def test_an_agent_is_tried_and_its_thread_is_continued_and_forked(
         await user.button("Approve").click()
         await user.button("Approve and run refund").click()
         await expect(conversation).to_contain_text("refunded 80 for H-2")
-        # The link to the last run leads to the one of the retracted message, which has none.
-        await user.page.goto(f"{user.base}{run_page}")
+        last = user.page.get_by_role("link", name="Last run", exact=True)
+        await expect(last).to_have_attribute("href", run_page or "")
+        await last.click()
         await user.ready()
         await user.button("Fork").click()
         await user.page.get_by_label("Title").fill("a copy of H")

@@ -58,16 +58,28 @@ export function useRun(id: string, me: Me | null): LoadedRun {
     // A snapshot can be older than what the stream has brought, so the stream begins again after it.
   }, [id, me, loads, isVisible]);
 
-  useEffect(() => {
-    if (!state?.recordVersion) return;
-    const stopped = new AbortController();
-    // Several events that come together need one request.
-    const timer = setTimeout(() => readRun(id, stopped.signal).then(setRun, () => undefined), RECORD_PAUSE);
-    return () => {
-      clearTimeout(timer);
-      stopped.abort();
-    };
-  }, [id, state?.recordVersion]);
+  useRecord(id, state?.recordVersion ?? 0, setRun);
 
   return { run, state, live, error, reload };
+}
+
+/** Read the record after it has changed. Several changes need one request, and many don't put it off. */
+function useRecord(id: string, version: number, onRead: (run: Run) => void): void {
+  const reader = useMemo(() => ({ wanted: 0, isReading: false, stopped: new AbortController() }), [id]);
+  useEffect(() => () => reader.stopped.abort(), [reader]);
+  useEffect(() => {
+    reader.wanted = version;
+    if (!version || reader.isReading) return;
+    const read = async () => {
+      reader.isReading = true;
+      for (let seen = 0; seen !== reader.wanted && !reader.stopped.signal.aborted; ) {
+        await new Promise((resolve) => setTimeout(resolve, RECORD_PAUSE));
+        seen = reader.wanted;
+        // If it can't be read, the next change reads it.
+        await readRun(id, reader.stopped.signal).then(onRead, () => undefined);
+      }
+      reader.isReading = false;
+    };
+    void read();
+  }, [reader, version]);
 }

@@ -32,6 +32,12 @@ export function age(at: Date, now: Date): string {
   return "now";
 }
 
+/** `4 min ago`, or `now`. */
+export function ago(at: Date, now: Date): string {
+  const text = age(at, now);
+  return text === "now" ? text : `${text} ago`;
+}
+
 /** `14:05`, and with the day if it isn't today. */
 export function clockTime(at: Date, now: Date): string {
   const time = at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });

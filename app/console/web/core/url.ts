@@ -13,6 +13,7 @@ export const pageUrl = {
   thread: (id: string) => `${prefix}/console/threads/${encodeURIComponent(id)}`,
   agents: () => `${prefix}/console/agents`,
   agent: (id: string) => `${prefix}/console/agents/${encodeURIComponent(id)}`,
+  mcpServer: (id: string) => `${prefix}/console/mcp-servers/${encodeURIComponent(id)}`,
   system: () => `${prefix}/console/system`,
   start: (query: Record<string, string> = {}) => withQuery(`${prefix}/console/start`, query),
   login: (next?: string) => withQuery(`${prefix}/console/login`, next ? { next } : {}),

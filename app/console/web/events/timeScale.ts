@@ -38,6 +38,39 @@ export function timeScale(timeline: Timeline, width: number, isTrue: boolean): T
   return { stretches, x: (at) => position(stretches, at) };
 }
 
+export interface Tick {
+  x: number;
+  /** Milliseconds since the start, without the stretches that are drawn short. */
+  after: number;
+}
+
+const TICK_PIXELS = 80;
+
+/** Moments to label, at even times that are far enough from each other. */
+export function ticksOf({ stretches }: TimeScale): Tick[] {
+  const drawn = stretches.filter(({ isShort }) => !isShort);
+  const pixels = drawn.reduce((total, { from, to }) => total + to - from, 0);
+  const all = sum(drawn);
+  if (!pixels || !all) return [];
+  const interval = evenAtLeast((TICK_PIXELS * all) / pixels);
+  const found: Tick[] = [];
+  let before = 0;
+  for (const { start, end, from, to } of drawn) {
+    const length = end - start;
+    for (let after = Math.ceil(before / interval) * interval; after < before + length; after += interval) {
+      found.push({ x: from + ((to - from) * (after - before)) / length, after });
+    }
+    before += length;
+  }
+  return found;
+}
+
+/** 1, 2 or 5 times a power of ten. */
+function evenAtLeast(value: number): number {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return ([1, 2, 5, 10].find((factor) => factor * power >= value) ?? 10) * power;
+}
+
 interface Part {
   start: number;
   end: number;
@@ -69,7 +102,7 @@ function merged(spans: readonly Span[], now: number): Piece[] {
   return found;
 }
 
-function sum(parts: readonly Part[]): number {
+function sum(parts: readonly Piece[]): number {
   return parts.reduce((total, { start, end }) => total + end - start, 0);
 }
 

@@ -64,6 +64,10 @@ function Agents() {
   );
 }
 
+function toolsIn(tools: readonly string[]): string {
+  return tools.length === 0 ? "No tools" : tools.length === 1 ? "1 tool" : `${tools.length} tools`;
+}
+
 function Rows({ agents, chosen }: { agents: Agent[] | null; chosen: string | null }) {
   if (!agents) return <Skeleton />;
   if (!agents.length) {
@@ -79,9 +83,9 @@ function Rows({ agents, chosen }: { agents: Agent[] | null; chosen: string | nul
       {agents.map(({ id, description, model, tools, approval }) => (
         <a key={id} class="thread-row" href={pageUrl.agent(id)} {...(id === chosen ? { "aria-current": "page" as const } : {})}>
           <span class="name cut">{id}</span>
-          <span class="quiet small">{model}</span>
+          <span class="quiet small end">{model}</span>
           <span class="quiet small cut">
-            <SafeText text={description || `${tools.length} tools`} />
+            <SafeText text={description || toolsIn(tools)} />
           </span>
           {approval.length > 0 && <span class="badge wait">{approval.length} with approval</span>}
         </a>

@@ -1,14 +1,15 @@
 /** Tickets that wait for people, and the card of the chosen one. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { useInbox, type Inbox as InboxData } from "../core/inbox/list";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
+import { useEffects } from "../core/inbox/effects";
 import { useSelection } from "../core/inbox/selection";
 import { useTicket } from "../core/ticket";
 import { useNow } from "../core/time";
 import { idInPath, pageUrl, queryOf, setQuery, withQuery } from "../core/url";
 import { Icon } from "../parts/Icon";
-import { filtersOf, InboxFilters, queryOfFilters, ticketQuery, type Filters } from "../parts/tickets/InboxFilters";
+import { filtersOf, InboxFilters, isFiltered, queryOfFilters, ticketQuery, type Filters } from "../parts/tickets/InboxFilters";
 import { Shell } from "../parts/Shell";
 import { Empty, Failure, Skeleton } from "../parts/States";
 import { RecentlyDecided } from "../parts/tickets/RecentlyDecided";
@@ -19,7 +20,10 @@ import { TicketRow } from "../parts/tickets/TicketRow";
 function Inbox() {
   const { me, error: meError } = useMe();
   const [filters, setFilters] = useState(() => filtersOf(queryOf()));
-  const inbox = useInbox(ticketQuery(filters), me);
+  // What expires soon is meant from the moment at which the filter was chosen.
+  const query = useMemo(() => ticketQuery(filters, new Date()), [filters]);
+  const inbox = useInbox(query, me);
+  const effects = useEffects();
   const [chosen, choose] = useChosen();
   const changes = chosen ? (inbox.state.changes[chosen] ?? 0) : 0;
   const card = useTicket(chosen, changes, inbox.replace);
@@ -53,7 +57,7 @@ function Inbox() {
               {inbox.state.newer.length} new
             </button>
           )}
-          <Rows inbox={inbox} error={meError ?? inbox.error} chosen={chosen} choose={selection.isOn ? (id) => id && selection.toggle(id) : choose} filters={filters} selected={selection.ids} />
+          <Rows inbox={inbox} error={meError ?? inbox.error} chosen={chosen} choose={selection.isOn ? (id) => id && selection.toggle(id) : choose} filters={filters} selected={selection.ids} effects={effects} />
         </section>
         <div class="card-place">
           {chosen && (
@@ -89,15 +93,17 @@ interface RowsProps {
   choose(id: string | null): void;
   filters: Filters;
   selected: ReadonlySet<string>;
+  /** What each tool does. */
+  effects: ReadonlyMap<string, string>;
 }
 
-function Rows({ inbox, error, chosen, choose, filters, selected }: RowsProps) {
+function Rows({ inbox, error, chosen, choose, filters, selected, effects }: RowsProps) {
   const now = useNow();
   const { tickets, votesMissing } = inbox.state;
   if (error) return <Failure error={error} onRetry={inbox.reload} />;
   if (!inbox.isLoaded) return <Skeleton />;
   if (!tickets.length) {
-    const isUsual = filters.status === "open" && !filters.agent && !filters.tool && !filters.mine;
+    const isUsual = !isFiltered(filters);
     return (
       <>
         <Empty title={isUsual ? "Nothing waits for you" : "No ticket fits these filters"}>
@@ -121,6 +127,7 @@ function Rows({ inbox, error, chosen, choose, filters, selected }: RowsProps) {
           isChosen={ticket.id === chosen}
           isSelected={selected.has(ticket.id)}
           votesMissing={votesMissing[ticket.id]}
+          isUnsafe={effects.get(ticket.tool) === "unsafe"}
           now={now}
           onChoose={choose}
         />

@@ -7,7 +7,7 @@ import { draw, useMe, useReady, useTitle } from "../core/page";
 import { addressOf, isFiltered, runFiltersOf, runQueryOf, type RunFilters as Filters } from "../core/runs/filters";
 import { useRunList, type RunList } from "../core/runs/list";
 import { pageUrl, queryOf, setQuery } from "../core/url";
-import { CancelDialog, RetryDialog, type RunAction } from "../parts/run/RunActions";
+import { CancelDialog, PauseDialog, ResumeDialog, RetryDialog, type RunAction } from "../parts/run/RunActions";
 import { RunFilters } from "../parts/run/RunFilters";
 import { RunTable } from "../parts/run/RunTable";
 import { Shell } from "../parts/Shell";
@@ -62,6 +62,8 @@ function Runs() {
       {asked?.action === "cancel" && (
         <CancelDialog run={asked.run} onDone={() => list.refresh(asked.run.id)} onClose={() => ask(null)} />
       )}
+      {asked?.action === "pause" && <PauseDialog run={asked.run} onDone={() => list.refresh(asked.run.id)} onClose={() => ask(null)} />}
+      {asked?.action === "resume" && <ResumeDialog run={asked.run} onDone={() => list.refresh(asked.run.id)} onClose={() => ask(null)} />}
       {asked?.action === "retry" && <RetryDialog run={asked.run} onClose={() => ask(null)} />}
     </Shell>
   );

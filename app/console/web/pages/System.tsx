@@ -11,6 +11,8 @@ import { HealthCard } from "../parts/system/HealthCard";
 import { RunCounts } from "../parts/system/RunCounts";
 import { RunHistory } from "../parts/system/RunHistory";
 import { Workers } from "../parts/system/Workers";
+import { ServerTable } from "../parts/mcp/ServerTable";
+import { Spending } from "../parts/system/Spending";
 import { Sparkline } from "../parts/system/Sparkline";
 
 const PAUSE = 5_000;
@@ -54,6 +56,8 @@ function System() {
           )}
         </div>
         {!(error && !health) && <Workers now={now} />}
+        {!(error && !health) && <ServerTable />}
+        {!(error && !health) && <Spending me={me} />}
         {samples.length > 0 && <Metrics samples={samples} isStale={!!error} />}
       </div>
     </Shell>

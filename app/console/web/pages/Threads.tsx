@@ -1,6 +1,7 @@
 /** Conversations: the list of threads, and beside it the chosen one, over all its runs. */
 import { useEffect, useState } from "preact/hooks";
 import { listThreads, type Thread } from "../core/api/threads";
+import type { Message } from "../core/api/messages";
 import type { Me } from "../core/api/session";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
@@ -132,11 +133,7 @@ function Chat({ chat, id, me }: { chat: ReturnType<typeof useThread>; id: string
               <SafeText text={nameOf(thread)} />
             </h2>
             {run && <RunStatus run={run} />}
-            {(thread.openRunId ?? thread.latestRunId) && (
-              <a class="small" href={pageUrl.run((thread.openRunId ?? thread.latestRunId)!)}>
-                {thread.openRunId ? "Open run" : "Last run"}
-              </a>
-            )}
+            <RunLink thread={thread} messages={state.messages} />
           </header>
           {/* Each message of a thread is shown, also those of other runs. */}
           <Conversation state={state} me={me} runId="" />
@@ -145,6 +142,18 @@ function Chat({ chat, id, me }: { chat: ReturnType<typeof useThread>; id: string
         </>
       )}
     </div>
+  );
+}
+
+/** The open run, or the last one that said or read something: a run whose messages were retracted did neither. */
+function RunLink({ thread, messages }: { thread: Thread; messages: readonly Message[] }) {
+  const last = messages.findLast(({ runId }) => runId !== null)?.runId ?? thread.latestRunId;
+  const id = thread.openRunId ?? last;
+  if (!id) return null;
+  return (
+    <a class="small" href={pageUrl.run(id)}>
+      {thread.openRunId ? "Open run" : "Last run"}
+    </a>
   );
 }
 

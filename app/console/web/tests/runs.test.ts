@@ -76,10 +76,11 @@ test("a copy doesn't end between a call and its result", () => {
   assert.deepEqual(forkPoints(messages).map(({ seq }) => seq), [4, 3, 1]);
 });
 
-test("a run is cancelled while it isn't done, and retried if it didn't succeed", () => {
-  const allowed = (status: string, outcome: string | null) =>
-    offeredActions({ status, outcome } as Run, null).filter(({ refusal }) => refusal === null).map(({ action }) => action);
-  assert.deepEqual(allowed("waiting", null), ["cancel"]);
+test("a run is cancelled and paused while it isn't done, and retried if it didn't succeed", () => {
+  const allowed = (status: string, outcome: string | null, isPaused = false) =>
+    offeredActions({ status, outcome, isPaused } as Run, null).filter(({ refusal }) => refusal === null).map(({ action }) => action);
+  assert.deepEqual(allowed("waiting", null), ["cancel", "pause"]);
+  assert.deepEqual(allowed("waiting", null, true), ["cancel", "resume"]);
   assert.deepEqual(allowed("done", "failed"), ["retry"]);
   assert.deepEqual(allowed("done", "succeeded"), []);
 });

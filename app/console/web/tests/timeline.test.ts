@@ -6,7 +6,7 @@ import type { Run } from "../core/api/runs";
 import type { RunState } from "../events/reduceRun";
 import { agentStateAt, stateAt } from "../events/replay";
 import { summaryOf } from "../events/summary";
-import { timeScale } from "../events/timeScale";
+import { ticksOf, timeScale } from "../events/timeScale";
 import { timelineOf } from "../events/timeline";
 import { treeOf } from "../events/tree";
 
@@ -124,4 +124,13 @@ test("a tree has parents before children, and sums of tokens", () => {
 test("an event has a short text", () => {
   assert.equal(summaryOf(event(0, "tool_call_done", { result: { status: "done", outcome: "failed", text: "no\n such" } })), "failed · no such");
   assert.equal(summaryOf(event(0, "message_done", { message: { content: [{ type: "text", text: "x".repeat(999) }] } })).length, 161);
+});
+
+test("the axis has labels at even times, which leave out long waits", () => {
+  const scale = timeScale(timelineOf(waited()), 900, false);
+  const ticks = ticksOf(scale);
+  assert.deepEqual(ticks.map(({ after }) => after), [0, 500, 1000, 1500, 2000, 2500]);
+  const places = ticks.map(({ x }) => x);
+  assert.deepEqual(places, [...places].sort((one, other) => one - other));
+  assert.ok(places.every((x, at) => at === 0 || x - places[at - 1]! >= 80));
 });

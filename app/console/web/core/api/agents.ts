@@ -29,8 +29,16 @@ export interface AgentTool {
   isBackground: boolean;
 }
 
+export interface AgentSkill {
+  name: string;
+  description: string;
+  /** Tools that may be called while the skill is in use; null for all. */
+  allowedTools: string[] | null;
+}
+
 export interface AgentDetail {
   tools: AgentTool[];
+  skills: AgentSkill[];
   versions: { version: string; at: Date; isCurrent: boolean }[];
   plugins: string[];
 }
@@ -57,6 +65,7 @@ export async function readAgent(id: string, signal?: AbortSignal): Promise<Agent
   const wire = await request<Schemas["AgentDetail"]>("GET", path, signal ? { signal } : {});
   return {
     tools: wire.tool_details.map(toolOf),
+    skills: wire.skills.map((one) => ({ name: one.name, description: one.description, allowedTools: one.allowed_tools })),
     versions: wire.versions.map((one) => ({ version: one.version, at: new Date(one.created_at), isCurrent: one.is_current })),
     plugins: wire.plugins,
   };
@@ -75,12 +84,27 @@ function toolOf(wire: Schemas["AgentTool"]): AgentTool {
 }
 
 function parametersOf(schema: Record<string, unknown>): string[] {
-  const properties = (schema["properties"] ?? {}) as Record<string, { type?: string | string[]; enum?: unknown[] }>;
+  const properties = (schema["properties"] ?? {}) as Record<string, ParameterSchema>;
   const required = new Set((schema["required"] ?? []) as string[]);
-  return Object.entries(properties).map(([name, { type, enum: values }]) => {
-    const text = values?.map(String).join(" | ") ?? [type ?? "any"].flat().join(" | ");
-    return `${name}${required.has(name) ? "" : "?"}: ${text}`;
-  });
+  return Object.entries(properties).map(([name, parameter]) => `${name}${required.has(name) ? "" : "?"}: ${typeOf(parameter)}`);
+}
+
+interface ParameterSchema {
+  type?: string | string[];
+  enum?: unknown[];
+  anyOf?: ParameterSchema[];
+}
+
+/** The type in a few words: `string | null`, `now | later`, `any`. */
+function typeOf({ type, enum: values, anyOf }: ParameterSchema): string {
+  if (values) return values.map(String).join(" | ");
+  if (anyOf) return anyOf.map(typeOf).join(" | ");
+  return [type ?? "any"].flat().join(" | ");
+}
+
+/** The MCP servers whose tools an agent names, such as `files` of `files/read_*`. */
+export function serversOf({ tools }: Agent): string[] {
+  return [...new Set(tools.filter((name) => name.includes("/")).map((name) => name.split("/")[0]!))];
 }
 
 /** Rules that apply now. */

@@ -8,7 +8,7 @@ export interface ListedEvent {
   type: string;
   at: Date;
   step: number | null;
-  /** The whole event, as the API sends it. */
+  /** The event as the API sends it. `cut` names the texts that are cut. */
   wire: Readonly<Record<string, Json>>;
 }
 
@@ -19,9 +19,23 @@ export interface EventsRead {
 }
 
 const PAGE_SIZE = 500;
+/** Longer texts are cut in the list. `readWholeEvent` has them. */
+const MOST_FIELD_BYTES = 2_000;
 
-export async function readEvents(runId: string, cursor: string | null, signal?: AbortSignal): Promise<EventsRead> {
-  const query: QueryOf<"/v1/runs/{run_id}/events"> = { cursor, limit: PAGE_SIZE };
+export interface EventsQuery {
+  cursor: string | null;
+  /** Whether long texts are whole. */
+  isWhole: boolean;
+  type?: string;
+}
+
+export async function readEvents(runId: string, { cursor, isWhole, type }: EventsQuery, signal?: AbortSignal): Promise<EventsRead> {
+  const query: QueryOf<"/v1/runs/{run_id}/events"> = {
+    cursor,
+    limit: PAGE_SIZE,
+    ...(isWhole ? {} : { max_field_bytes: MOST_FIELD_BYTES }),
+    ...(type ? { types: type } : {}),
+  };
   const page = await request<Schemas["EventsPage"]>("GET", `/v1/runs/${encodeURIComponent(runId)}/events`, {
     query: { ...query, deltas: 0, include: "state,trace" },
     ...(signal ? { signal } : {}),
@@ -31,6 +45,23 @@ export async function readEvents(runId: string, cursor: string | null, signal?: 
     cursor: page.next_cursor,
     hasMore: page.has_more,
   };
+}
+
+/** All events of a run, or those of one type, with their whole texts. */
+export async function readAllEvents(runId: string, type: string): Promise<ListedEvent[]> {
+  const found: ListedEvent[] = [];
+  for (let cursor: string | null = null; ; ) {
+    const page = await readEvents(runId, { cursor, isWhole: true, ...(type ? { type } : {}) });
+    found.push(...page.events);
+    if (!page.hasMore || page.cursor === cursor) return found;
+    cursor = page.cursor;
+  }
+}
+
+/** An event with its whole texts. */
+export async function readWholeEvent(runId: string, seq: number, signal: AbortSignal): Promise<Readonly<Record<string, Json>>> {
+  const path = `/v1/runs/${encodeURIComponent(runId)}/events/${seq}`;
+  return await request("GET", path, { query: { include: "state,trace" }, signal });
 }
 
 export function eventOf(wire: Readonly<Record<string, Json>>): ListedEvent {

@@ -14,6 +14,14 @@ export function cancelRequest(runId: string, reason: string): ActionRequest {
   return { path: `/v1/runs/${encodeURIComponent(runId)}/cancel`, body: reason ? { reason } : {} };
 }
 
+export function pauseRequest(runId: string, reason: string): ActionRequest {
+  return { path: `/v1/runs/${encodeURIComponent(runId)}/pause`, body: reason ? { reason } : {} };
+}
+
+export function resumeRequest(runId: string): ActionRequest {
+  return { path: `/v1/runs/${encodeURIComponent(runId)}/resume`, body: undefined };
+}
+
 export function retryRequest(runId: string, version: "same" | "current"): ActionRequest {
   return { path: `/v1/runs/${encodeURIComponent(runId)}/retry`, body: { agent_version: version } };
 }
@@ -30,6 +38,14 @@ export function runInputRequest(runId: string, text: string, mode: InputMode): A
 /** Wait for a moment, so that the answer mostly shows the run at its end. */
 export async function cancelRun(action: ActionRequest): Promise<void> {
   await request("POST", action.path, { body: action.body, query: { wait: 10 } });
+}
+
+export async function pauseRun(action: ActionRequest): Promise<void> {
+  await request("POST", action.path, { body: action.body, query: { wait: 2 } });
+}
+
+export async function resumeRun(action: ActionRequest, key: string): Promise<void> {
+  await post(action, key);
 }
 
 /** The id of the new run. */
@@ -53,7 +69,7 @@ export function actionKey(): string {
 }
 
 function post<T>({ path, body }: ActionRequest, key: string): Promise<T> {
-  return request<T>("POST", path, { body, headers: { "Idempotency-Key": key } });
+  return request<T>("POST", path, { ...(body === undefined ? {} : { body }), headers: { "Idempotency-Key": key } });
 }
 
 export function saidBy(text: string) {

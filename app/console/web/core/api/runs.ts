@@ -22,11 +22,15 @@ export interface RunRow {
   waitingReason: string | null;
   needsDecision: boolean;
   isCancelling: boolean;
+  /** Whether it is paused, or will be at its next step. */
+  isPaused: boolean;
   startedBy: string;
   steps: number;
   inputTokens: number;
   outputTokens: number;
   executedSeconds: number;
+  /** US dollars, as far as prices are known. */
+  cost: number;
   createdAt: Date;
   startedAt: Date | null;
   finishedAt: Date | null;
@@ -135,11 +139,13 @@ export function rowOf(wire: Schemas["Run"] | Schemas["RunSummary"]): RunRow {
     waitingReason: waiting?.reason ?? null,
     needsDecision: waiting?.needs_decision ?? false,
     isCancelling: wire.cancel_requested_at !== null && wire.status !== "done",
+    isPaused: wire.status !== "done" && (waiting?.reason === "manual_pause" || ("pause" in wire && wire.pause !== null)),
     startedBy: wire.started_by,
     steps: wire.steps,
     inputTokens: wire.input_tokens,
     outputTokens: wire.output_tokens,
     executedSeconds: wire.used.wall_seconds,
+    cost: wire.used.cost_usd,
     createdAt: new Date(wire.created_at),
     startedAt: wire.started_at ? new Date(wire.started_at) : null,
     finishedAt: wire.finished_at ? new Date(wire.finished_at) : null,

@@ -71,6 +71,9 @@ export interface TicketQuery {
   agent?: string | undefined;
   tool?: string | undefined;
   run?: string | undefined;
+  thread?: string | undefined;
+  kind?: string | undefined;
+  expiresBefore?: Date | undefined;
   mine?: boolean | undefined;
   cursor?: string | undefined;
   limit?: number | undefined;
@@ -82,6 +85,9 @@ export async function listTickets(query: TicketQuery, signal?: AbortSignal): Pro
     agent_id: query.agent ?? null,
     tool_name: query.tool ?? null,
     run_id: query.run ?? null,
+    thread_id: query.thread ?? null,
+    kind: (query.kind as QueryOf<"/v1/tickets">["kind"]) ?? null,
+    expires_before: query.expiresBefore?.toISOString() ?? null,
     assignee: query.mine ? "me" : null,
     cursor: query.cursor ?? null,
     ...(query.limit ? { limit: query.limit } : {}),

@@ -103,5 +103,9 @@ function fits(ticket: Ticket, query: TicketQuery): boolean {
   if (query.status !== undefined && query.status !== "open") return false;
   if (query.agent && ticket.agentId !== query.agent) return false;
   if (query.tool && ticket.tool !== query.tool) return false;
+  if (query.kind && ticket.kind !== query.kind) return false;
+  if (query.run && ticket.runId !== query.run) return false;
+  if (query.thread && ticket.threadId !== query.thread) return false;
+  if (query.expiresBefore && !(ticket.expiresAt && ticket.expiresAt < query.expiresBefore)) return false;
   return ticket.kind !== "child";
 }

@@ -1,5 +1,5 @@
 /** Loads the events of a run, and those that come later while the page is visible. */
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { readEvents, type ListedEvent } from "../api/events";
 import { createStore, useStore } from "../store";
 import { usePoll } from "../visible";
@@ -13,17 +13,24 @@ export interface LoadedEvents {
 const PAUSE = 1_500;
 const EMPTY: LoadedEvents = { events: [], isLoaded: false, error: null };
 
-/** `lastSeq` is the newest event that the page knows of; nothing is read before `isWanted`. */
-export function useEvents(runId: string, lastSeq: number, isWanted: boolean): LoadedEvents {
-  const store = useMemo(() => createStore(EMPTY), [runId]);
+export interface EventsWanted {
+  /** The newest event that the page knows of. */
+  lastSeq: number;
+  /** Nothing is read before. */
+  isWanted: boolean;
+  /** Whether long texts are whole. A list needs only their beginnings. */
+  isWhole: boolean;
+}
+
+export function useEvents(runId: string, { lastSeq, isWanted, isWhole }: EventsWanted): LoadedEvents {
+  const { store, position } = useMemo(() => ({ store: createStore(EMPTY), position: { cursor: null as string | null } }), [runId, isWhole]);
   const loaded = useStore(store);
   const newest = useRef(lastSeq);
   newest.current = lastSeq;
-  const [position] = useState<{ cursor: string | null }>({ cursor: null });
-  usePoll(PAUSE, `${runId}:${isWanted}`, async (signal) => {
+  usePoll(PAUSE, `${runId}:${isWanted}:${isWhole}`, async (signal) => {
     while (isWanted && !signal.aborted && Number(position.cursor ?? -1) < newest.current) {
       try {
-        const { events, cursor, hasMore } = await readEvents(runId, position.cursor, signal);
+        const { events, cursor, hasMore } = await readEvents(runId, { cursor: position.cursor, isWhole }, signal);
         const isStuck = cursor === position.cursor;
         position.cursor = cursor;
         store.set((before) => ({ events: [...before.events, ...events], isLoaded: !hasMore || before.isLoaded, error: null }));

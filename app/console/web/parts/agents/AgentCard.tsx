@@ -1,6 +1,6 @@
 /** All about one agent: what it may do, what was allowed for good, and its last runs. */
 import { useEffect, useState } from "preact/hooks";
-import type { Agent } from "../../core/api/agents";
+import { serversOf, type Agent } from "../../core/api/agents";
 import { listRuns, type ListedRun } from "../../core/api/runLists";
 import type { Me } from "../../core/api/session";
 import { pageUrl, withQuery } from "../../core/url";
@@ -8,6 +8,7 @@ import { RunTable } from "../run/RunTable";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
 import { versionOf } from "../tickets/TicketCard";
+import { ServerTable } from "../mcp/ServerTable";
 import { AgentTools } from "./AgentTools";
 import { AgentRules } from "./AgentRules";
 import { TryIt } from "./TryIt";
@@ -34,7 +35,7 @@ export function AgentCard({ agent, me }: { agent: Agent; me: Me | null }) {
           <dd class="mono" title={agent.version}>
             {versionOf(agent.version)}
           </dd>
-          <dt>Most rounds</dt>
+          <dt>Rounds at most</dt>
           <dd>{agent.maxRounds}</dd>
           {endpoint && (
             <>
@@ -49,6 +50,7 @@ export function AgentCard({ agent, me }: { agent: Agent; me: Me | null }) {
         </dl>
       </section>
       <AgentTools key={agent.id} agent={agent} />
+      {serversOf(agent).length > 0 && <ServerTable only={serversOf(agent)} />}
       <AgentRules agent={id} me={me} />
       <LastRuns agent={id} me={me} />
       <details>
@@ -97,7 +99,7 @@ function LastRuns({ agent, me }: { agent: string; me: Me | null }) {
       {runs && runs.length > 0 && (
         <>
           <div class="scroll">
-            <RunTable runs={runs} me={me} />
+            <RunTable runs={runs} me={me} hasAgent={false} />
           </div>
           <p>
             <a class="small" href={withQuery(pageUrl.runs(), { agent })}>

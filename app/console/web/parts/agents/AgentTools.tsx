@@ -1,7 +1,7 @@
-/** The tools of an agent: what they take and do, who approves them; and the agent's versions. */
+/** The tools of an agent: what they take and do, who approves them; its skills and its versions. */
 import { useEffect, useState } from "preact/hooks";
-import { readAgent, type Agent, type AgentDetail, type AgentTool } from "../../core/api/agents";
-import { age, fullTime, useNow } from "../../core/time";
+import { readAgent, type Agent, type AgentDetail, type AgentSkill, type AgentTool } from "../../core/api/agents";
+import { ago, fullTime, useNow } from "../../core/time";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
 import { versionOf } from "../tickets/TicketCard";
@@ -42,19 +42,41 @@ export function AgentTools({ agent }: { agent: Agent }) {
           </div>
         )}
       </section>
+      {detail && detail.skills.length > 0 && <Skills skills={detail.skills} />}
       {detail && detail.versions.length > 1 && (
         <details>
           <summary class="small quiet">{detail.versions.length} versions</summary>
           <ul class="small">
             {detail.versions.map(({ version, at, isCurrent }) => (
               <li key={version}>
-                <code>{versionOf(version)}</code> <span class="quiet" title={fullTime(at)}>{age(at, now)} ago</span> {isCurrent && <span class="badge ok">current</span>}
+                <code>{versionOf(version)}</code> <span class="quiet" title={fullTime(at)}>{ago(at, now)}</span> {isCurrent && <span class="badge ok">current</span>}
               </li>
             ))}
           </ul>
         </details>
       )}
     </>
+  );
+}
+
+function Skills({ skills }: { skills: readonly AgentSkill[] }) {
+  return (
+    <section aria-label="Skills">
+      <h2>Skills</h2>
+      <p class="small quiet">Instructions that the agent loads when a task needs them.</p>
+      <ul class="stack">
+        {skills.map(({ name, description, allowedTools }) => (
+          <li key={name}>
+            <b>{name}</b> <span class="quiet"><SafeText text={description} /></span>
+            {allowedTools && (
+              <p class="small quiet">
+                While it is in use, the agent may call only {allowedTools.map((tool, at) => [at > 0 && ", ", <code key={tool}>{tool}</code>])}.
+              </p>
+            )}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

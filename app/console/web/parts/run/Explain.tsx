@@ -1,9 +1,10 @@
 /** Why a run doesn't move, and who has to act. */
 import { useEffect, useState } from "preact/hooks";
 import { explainRun, type Explanation, type Run } from "../../core/api/runs";
-import { age, clockTime, useNow } from "../../core/time";
+import { ago, clockTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { shortId } from "../../core/ids";
+import { withoutRequests } from "../../core/words/sentences";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
 
@@ -28,7 +29,7 @@ export function Explain({ run, version }: { run: Run; version: number }) {
       <ul class="stack">
         {explanation.reasons.map(({ code, text }) => (
           <li key={code}>
-            <SafeText text={withoutRequest(text)} /> <code class="quiet tiny">{code}</code>
+            <SafeText text={withoutRequests(text)} /> <code class="quiet tiny">{code}</code>
           </li>
         ))}
         {explanation.failure && (
@@ -44,11 +45,12 @@ export function Explain({ run, version }: { run: Run; version: number }) {
 
 function Facts({ explanation: { owner, queuePosition, activeRunId, nextAttemptAt, below } }: { explanation: Explanation }) {
   const now = useNow();
+  if (!owner && queuePosition === null && !activeRunId && !nextAttemptAt && !below.length) return null;
   return (
     <p class="row small quiet">
       {owner && (
         <span class={owner.isAlive ? "" : "bad"}>
-          worker {owner.host}, process {owner.pid}, last heartbeat {age(owner.lastHeartbeatAt, now)} ago
+          worker {owner.host}, process {owner.pid}, last heartbeat {ago(owner.lastHeartbeatAt, now)}
           {!owner.isAlive && ": lost"}
         </span>
       )}
@@ -62,9 +64,4 @@ function Facts({ explanation: { owner, queuePosition, activeRunId, nextAttemptAt
       ))}
     </p>
   );
-}
-
-/** The page has buttons, so the sentence about the request is left out. */
-function withoutRequest(text: string): string {
-  return text.replace(/ Answer with POST \S+\.?$/, "");
 }

@@ -2,11 +2,11 @@
 import { useRef } from "preact/hooks";
 import { duration } from "../../core/time";
 import { useWidth, useWindow } from "../../core/layout";
-import { timeScale, type TimeScale } from "../../events/timeScale";
+import { ticksOf, timeScale, type TimeScale } from "../../events/timeScale";
 import type { Mark, Span, Timeline } from "../../events/timeline";
 
 const ROW = 28;
-const HEAD = 38;
+const HEAD = 44;
 const NARROW = 560;
 const SHORTEST_BAR = 3;
 
@@ -76,13 +76,21 @@ function Axis({ scale, height }: { scale: TimeScale; height: number }) {
   return (
     <g class="axis">
       <line x1={0} y1={HEAD - 4} x2={end} y2={HEAD - 4} />
+      {ticksOf(scale).map(({ x, after }) => (
+        <g key={after}>
+          <line class="tick" x1={x} y1={HEAD - 9} x2={x} y2={height} />
+          <text x={x} y={HEAD - 14} text-anchor={x < 8 ? "start" : "middle"}>
+            {after === 0 ? "0" : spanDuration(after / 1000)}
+          </text>
+        </g>
+      ))}
       {stretches
         .filter(({ isShort }) => isShort)
         .map(({ from, to, start, end: until }) => (
           <g key={start}>
             <rect class="gap" x={from} y={HEAD - 4} width={to - from} height={height - HEAD} />
-            <text x={(from + to) / 2} y={HEAD - 24} text-anchor="middle">
-              {duration((until - start) / 1000)}
+            <text class="waited" x={(from + to) / 2} y={HEAD - 28} text-anchor="middle">
+              + {duration((until - start) / 1000)}
             </text>
           </g>
         ))}
@@ -97,7 +105,7 @@ function Marks({ marks, scale, height }: { marks: readonly Mark[]; scale: TimeSc
         <g key={mark.seq} class={`mark ${mark.kind}`} transform={`translate(${scale.x(mark.at)} 0)`}>
           <title>{mark.text}</title>
           <line x1={0} y1={HEAD - 4} x2={0} y2={height} />
-          <path d={mark.kind === "takeover" ? "M0 26 6 37H-6Z" : "M0 26 5.5 31.5 0 37 -5.5 31.5Z"} />
+          <path d={mark.kind === "takeover" ? "M0 33 6 44H-6Z" : "M0 33 5.5 38.5 0 44 -5.5 38.5Z"} />
         </g>
       ))}
     </g>

@@ -1,6 +1,6 @@
 /** The actions on a run: which there are, and their dialogs. */
 import { useState } from "preact/hooks";
-import { cancelRequest, cancelRun, retryRequest, retryRun } from "../../core/api/runActions";
+import { cancelRequest, cancelRun, pauseRequest, pauseRun, resumeRequest, resumeRun, retryRequest, retryRun } from "../../core/api/runActions";
 import type { Message } from "../../core/api/messages";
 import type { Run, RunRow } from "../../core/api/runs";
 import type { Me } from "../../core/api/session";
@@ -9,7 +9,7 @@ import { pageUrl } from "../../core/url";
 import { ActionDialog } from "./ActionDialog";
 import { ForkDialog } from "./ForkDialog";
 
-export type RunAction = "cancel" | "retry" | "fork";
+export type RunAction = "cancel" | "pause" | "resume" | "retry" | "fork";
 
 interface Offered {
   action: RunAction;
@@ -23,6 +23,8 @@ export function offeredActions(run: RunRow, me: Me | null): Offered[] {
   const isDone = run.status === "done";
   return [
     { action: "cancel", name: "Cancel", refusal: isDone ? "The run is done" : (scope ?? (run.isCancelling ? "Is being cancelled" : null)) },
+    { action: "pause", name: "Pause", refusal: isDone ? "The run is done" : (scope ?? (run.isPaused ? "Is paused" : null)) },
+    { action: "resume", name: "Resume", refusal: run.isPaused ? scope : "The run isn’t paused" },
     { action: "retry", name: "Retry", refusal: notRetryable(run) ?? scope },
   ];
 }
@@ -37,7 +39,11 @@ export function RunActions({ run, messages, me, onDone }: { run: Run; messages: 
   const [asked, ask] = useState<RunAction | null>(null);
   const close = () => ask(null);
   const fork = { action: "fork" as const, name: "Fork", refusal: messages.length ? null : "There is no message yet" };
-  const isNow = ({ action }: Offered) => (action === "cancel" ? run.status !== "done" : notRetryable(run) === null);
+  const isNow = ({ action }: Offered) => {
+    if (action === "retry") return notRetryable(run) === null;
+    if (action === "resume") return run.isPaused;
+    return run.status !== "done" && (action === "cancel" || !run.isPaused);
+  };
   const offered = [...offeredActions(run, me).filter(isNow), fork];
   return (
     <div class="row">
@@ -47,6 +53,8 @@ export function RunActions({ run, messages, me, onDone }: { run: Run; messages: 
         </button>
       ))}
       {asked === "cancel" && <CancelDialog run={run} onDone={onDone} onClose={close} />}
+      {asked === "pause" && <PauseDialog run={run} onDone={onDone} onClose={close} />}
+      {asked === "resume" && <ResumeDialog run={run} onDone={onDone} onClose={close} />}
       {asked === "retry" && <RetryDialog run={run} onClose={close} />}
       {asked === "fork" && <ForkDialog threadId={run.threadId} messages={messages} onClose={close} />}
     </div>
@@ -68,12 +76,54 @@ export function CancelDialog({ run, onDone, onClose }: { run: RunRow; onDone(): 
       onClose={onClose}
     >
       <p>{run.agentId} stops, also its agents below. What its tools did stays done.</p>
-      <label class="field">
-        <span>
-          Reason <span class="quiet">(optional)</span>
-        </span>
-        <input value={reason} maxLength={1000} onInput={(event) => setReason(event.currentTarget.value)} />
-      </label>
+      <Reason value={reason} onChange={setReason} />
+    </ActionDialog>
+  );
+}
+
+function Reason({ value, onChange }: { value: string; onChange(text: string): void }) {
+  return (
+    <label class="field">
+      <span>
+        Reason <span class="quiet">(optional)</span>
+      </span>
+      <input value={value} maxLength={1000} onInput={(event) => onChange(event.currentTarget.value)} />
+    </label>
+  );
+}
+
+export function PauseDialog({ run, onDone, onClose }: { run: RunRow; onDone(): void; onClose(): void }) {
+  const [reason, setReason] = useState("");
+  return (
+    <ActionDialog
+      title={`Pause run ${shortId(run.id)}?`}
+      name="Pause the run"
+      request={pauseRequest(run.id, reason.trim())}
+      send={async (request) => {
+        await pauseRun(request);
+        onDone();
+      }}
+      onClose={onClose}
+    >
+      <p>It stops after its current step, until a person resumes it. Its tickets can still be decided.</p>
+      <Reason value={reason} onChange={setReason} />
+    </ActionDialog>
+  );
+}
+
+export function ResumeDialog({ run, onDone, onClose }: { run: RunRow; onDone(): void; onClose(): void }) {
+  return (
+    <ActionDialog
+      title={`Resume run ${shortId(run.id)}?`}
+      name="Resume the run"
+      request={resumeRequest(run.id)}
+      send={async (request, key) => {
+        await resumeRun(request, key);
+        onDone();
+      }}
+      onClose={onClose}
+    >
+      <p>It continues where it stopped.</p>
     </ActionDialog>
   );
 }

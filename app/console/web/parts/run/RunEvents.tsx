@@ -1,9 +1,12 @@
-/** All events of a run but deltas, as rows of one height; the JSON of one at a time. */
-import { useMemo, useRef, useState } from "preact/hooks";
-import type { ListedEvent } from "../../core/api/events";
+/** All events of a run but deltas, as rows of one height; the JSON of one at a time.
+ *
+ * Long texts are cut in the list. An event that is opened is read whole. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { readAllEvents, readWholeEvent, type ListedEvent } from "../../core/api/events";
 import { useWindow } from "../../core/layout";
 import { summaryOf } from "../../events/summary";
 import { JsonText } from "../JsonView";
+import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
 
 const ROW = 28;
@@ -37,7 +40,7 @@ export function RunEvents({ runId, events, at, onReplay }: RunEventsProps) {
         </select>
         <span class="quiet small">Deltas are left out.</span>
         <span class="grow" />
-        <button onClick={() => download(runId, shown)}>Download NDJSON</button>
+        <Download runId={runId} type={type} />
       </div>
       {firstSeq > 1 && <p class="notice">Events before {firstSeq} are no longer kept.</p>}
       <div class="events" ref={list}>
@@ -47,7 +50,7 @@ export function RunEvents({ runId, events, at, onReplay }: RunEventsProps) {
             <Row event={event} isChosen={event.seq === chosen} isReplayed={event.seq === at} onChoose={() => choose(event.seq === chosen ? null : event.seq)} />
             {event.seq === chosen && (
               <div class="event-body stack">
-                <JsonText value={event.wire} />
+                <Whole runId={runId} event={event} />
                 <p>
                   <button class="link small" onClick={() => onReplay(event.seq)}>
                     Show the run as it was then
@@ -89,7 +92,45 @@ function countsOf(events: readonly ListedEvent[]): [string, number][] {
   return [...counts].sort(([one], [other]) => one.localeCompare(other));
 }
 
-function download(runId: string, events: readonly ListedEvent[]): void {
+/** An event with its whole texts. */
+function Whole({ runId, event: { seq, wire } }: { runId: string; event: ListedEvent }) {
+  const isCut = "cut" in wire;
+  const [whole, setWhole] = useState(isCut ? null : wire);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    if (!isCut) return;
+    const stopped = new AbortController();
+    readWholeEvent(runId, seq, stopped.signal).then(setWhole, (problem: unknown) => !stopped.signal.aborted && setError(problem));
+    return () => stopped.abort();
+  }, [runId, seq, isCut]);
+  if (error) return <Failure error={error} />;
+  return whole ? <JsonText value={whole} /> : <Skeleton rows={3} />;
+}
+
+function Download({ runId, type }: { runId: string; type: string }) {
+  const [error, setError] = useState<unknown>(null);
+  const [isBusy, setBusy] = useState(false);
+  const start = async () => {
+    setBusy(true);
+    setError(null);
+    try {
+      save(runId, await readAllEvents(runId, type));
+    } catch (problem) {
+      setError(problem);
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      {error ? <Failure error={error} /> : null}
+      <button disabled={isBusy} onClick={() => void start()}>
+        {isBusy ? "Reading the events …" : "Download NDJSON"}
+      </button>
+    </>
+  );
+}
+
+function save(runId: string, events: readonly ListedEvent[]): void {
   const text = events.map(({ wire }) => `${JSON.stringify(wire)}\n`).join("");
   const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   const link = document.createElement("a");

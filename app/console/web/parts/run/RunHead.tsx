@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import type { Meter, Run } from "../../core/api/runs";
 import { shortId } from "../../core/ids";
-import { age, duration, fullTime, useNow } from "../../core/time";
+import { dollars } from "../../core/words/money";
+import { ago, duration, fullTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { RunStatus } from "./RunStatus";
 import { SafeText } from "../Text";
@@ -29,7 +30,7 @@ export function RunHead({ run, children }: { run: Run; children?: ComponentChild
           started by <SafeText text={run.startedBy} />
         </span>
         <time dateTime={run.createdAt.toISOString()} title={fullTime(run.createdAt)}>
-          {age(run.createdAt, now)} ago
+          {ago(run.createdAt, now)}
         </time>
         <span>
           executed {duration(run.executedSeconds)}
@@ -38,6 +39,7 @@ export function RunHead({ run, children }: { run: Run; children?: ComponentChild
         {run.meters.map((meter) => (
           <MeterView key={meter.name} meter={meter} />
         ))}
+        {run.cost > 0 && <span class="number">{dollars(run.cost)}</span>}
         {run.parentId && <a href={pageUrl.run(run.parentId)}>parent run</a>}
       </p>
       {run.termination && run.outcome !== "succeeded" && (

@@ -29,7 +29,7 @@ const REPLAYED = new Set(["conversation", "timeline", "events", "state"]);
 
 export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
   const isWanted = tab === "timeline" || tab === "events" || at !== null;
-  const { events, isLoaded, error } = useEvents(run.id, state.lastSeq, isWanted);
+  const { events, isLoaded, error } = useEvents(run.id, { lastSeq: state.lastSeq, isWanted, isWhole: at !== null });
   const isReplay = at !== null && REPLAYED.has(tab);
   const past = useMemo(() => (isReplay ? stateAt(state, run.id, events, at) : null), [isReplay, state.messages, events, at]);
   if (isWanted && error) return <Failure error={error} />;

@@ -3,7 +3,8 @@ import type { ListedRun } from "../../core/api/runLists";
 import type { Me } from "../../core/api/session";
 import { shortId } from "../../core/ids";
 import { memo } from "../../core/memo";
-import { age, duration, fullTime, useNow } from "../../core/time";
+import { dollars } from "../../core/words/money";
+import { ago, duration, fullTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { Menu } from "../Menu";
 import { SafeText } from "../Text";
@@ -15,25 +16,29 @@ interface RunTableProps {
   left?: ReadonlySet<string>;
   me: Me | null;
   chosen?: string | null;
+  /** Whether the runs may be of several agents. */
+  hasAgent?: boolean;
   /** Without it, rows have no menu. */
   onAction?: (action: RunAction, run: ListedRun) => void;
 }
 
 const NUMBER = new Intl.NumberFormat("en");
 
-export function RunTable({ runs, left, me, chosen, onAction }: RunTableProps) {
+export function RunTable({ runs, left, me, chosen, hasAgent = true, onAction }: RunTableProps) {
   const now = useNow();
+  const hasCost = runs.some(({ cost }) => cost > 0);
   return (
     <table class="table runs">
       <thead>
         <tr>
           <th scope="col">Status</th>
           <th scope="col">Run</th>
-          <th scope="col">Agent</th>
+          {hasAgent && <th scope="col">Agent</th>}
           <th scope="col" class="asked">Asked</th>
           <th scope="col" class="wide">Started by</th>
           <th scope="col" class="wide right">Steps</th>
           <th scope="col" class="right">Tokens</th>
+          {hasCost && <th scope="col" class="wide right">Cost</th>}
           <th scope="col" class="right">Duration</th>
           <th scope="col" class="right">Started</th>
           {onAction && (
@@ -53,6 +58,8 @@ export function RunTable({ runs, left, me, chosen, onAction }: RunTableProps) {
             minute={Math.floor(now.getTime() / (run.status === "done" ? 60_000 : 1_000))}
             hasLeft={left?.has(run.id) ?? false}
             isChosen={run.id === chosen}
+            hasAgent={hasAgent}
+            hasCost={hasCost}
             onAction={onAction}
           />
         ))}
@@ -67,10 +74,12 @@ interface RowProps {
   minute: number;
   hasLeft: boolean;
   isChosen: boolean;
+  hasAgent: boolean;
+  hasCost: boolean;
   onAction: RunTableProps["onAction"];
 }
 
-const Row = memo(({ run, me, hasLeft, isChosen, onAction }: RowProps) => {
+const Row = memo(({ run, me, hasLeft, isChosen, hasAgent, hasCost, onAction }: RowProps) => {
   const now = new Date();
   const seconds = ((run.finishedAt ?? now).getTime() - run.createdAt.getTime()) / 1000;
   const items = onAction
@@ -88,7 +97,7 @@ const Row = memo(({ run, me, hasLeft, isChosen, onAction }: RowProps) => {
         </a>
         {run.parentId && <span class="quiet tiny"> child</span>}
       </td>
-      <td class="agent">{run.agentId}</td>
+      {hasAgent && <td class="agent">{run.agentId}</td>}
       <td class="asked quiet cut" title={run.preview}>
         <SafeText text={run.preview} />
       </td>
@@ -100,12 +109,12 @@ const Row = memo(({ run, me, hasLeft, isChosen, onAction }: RowProps) => {
         {NUMBER.format(run.inputTokens + run.outputTokens)}
         <span class="only-card"> tokens</span>
       </td>
+      {hasCost && <td class="wide right number">{run.cost > 0 ? dollars(run.cost) : ""}</td>}
       <td class="long right number">{duration(Math.max(0, seconds))}</td>
       <td class="started right quiet number">
         <time dateTime={run.createdAt.toISOString()} title={fullTime(run.createdAt)}>
-          {age(run.createdAt, now)}
-        </time>{" "}
-        ago
+          {ago(run.createdAt, now)}
+        </time>
       </td>
       {onAction && (
         <td class="actions">

@@ -27,7 +27,7 @@ export function HealthCard({ health, version, now }: { health: Health; version: 
           </>
         )}
         {health.components.map(([name, state]) => [
-          <dt key={name}>{name}</dt>,
+          <dt key={name}>{name[0]!.toUpperCase() + name.slice(1)}</dt>,
           <dd key={`${name}=`} class={state === "ok" ? "" : "bad"}>
             {state.replaceAll("_", " ")}
           </dd>,
@@ -40,7 +40,7 @@ export function HealthCard({ health, version, now }: { health: Health; version: 
             </dd>
           </>
         )}
-        <dt>Relay</dt>
+        <dt>Relay of events</dt>
         <dd>
           {relay.transport}: <span class={relay.status === "connected" ? "" : "bad"}>{relay.status}</span>{" "}
           <span class="quiet" title={fullTime(relay.since)}>

@@ -38,6 +38,10 @@ export function RunHistory() {
           <Bar key={bucket.at.getTime()} bucket={bucket} x={at * WIDTH} highest={highest} />
         ))}
       </svg>
+      <p class="row tiny quiet">
+        <span class="grow">24 hours ago</span>
+        <span>now</span>
+      </p>
       <p class="row small history-words">
         {totals.filter(([, , count]) => count > 0).map(([name, words, count]) => (
           <span key={name} class={`of-${name}`}>

@@ -1,7 +1,7 @@
 /** The processes of the server. */
 import { useState } from "preact/hooks";
 import { listWorkers, type Worker } from "../../core/api/workload";
-import { age, fullTime } from "../../core/time";
+import { age, ago, fullTime } from "../../core/time";
 import { usePoll } from "../../core/visible";
 import { Mark } from "../Status";
 
@@ -45,7 +45,7 @@ export function Workers({ now }: { now: Date }) {
                 <td class="right number">{worker.executing}</td>
                 <td class="right quiet number">{age(worker.heartbeatAt, now)}</td>
                 <td class="right quiet number" title={fullTime(worker.startedAt)}>
-                  {age(worker.startedAt, now)} ago
+                  {ago(worker.startedAt, now)}
                 </td>
               </tr>
             ))}

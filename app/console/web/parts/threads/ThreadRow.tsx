@@ -15,7 +15,7 @@ export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen:
       </span>
       <span class="quiet small number">{age(updatedAt, now)}</span>
       {last?.text && (
-        <span class="said-last small cut">
+        <span class="said-last small quiet cut">
           <span class="quiet">{last.by === "user" ? "asked: " : ""}</span>
           <SafeText text={last.text.replace(/\s+/g, " ")} />
         </span>

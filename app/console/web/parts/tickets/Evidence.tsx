@@ -1,11 +1,13 @@
 /** What is known about a call whose worker was lost: whether it took effect is for a person to find out. */
 import type { Json, JsonObject } from "../../core/api/messages";
-import { isObject, pretty } from "../../core/json";
-import { age, fullTime, useNow } from "../../core/time";
+import { equal, isObject, pretty } from "../../core/json";
+import { ago, duration, fullTime, useNow } from "../../core/time";
+import { dollars } from "../../core/words/money";
 import { JsonText } from "../JsonView";
 import { SafeText } from "../Text";
 
-export function Evidence({ evidence }: { evidence: JsonObject }) {
+/** `asked` are the arguments of the call; it ran with others if a person had edited them. */
+export function Evidence({ evidence, asked }: { evidence: JsonObject; asked: Json }) {
   const now = useNow();
   const worker = isObject(evidence["worker"]) ? evidence["worker"] : {};
   const rows: [string, Json | undefined][] = [
@@ -17,6 +19,7 @@ export function Evidence({ evidence }: { evidence: JsonObject }) {
     ["Last progress", evidence["progress"]],
   ];
   const streamed = evidence["streamed"];
+  const ranWith = evidence["arguments"];
   return (
     <section aria-label="Evidence">
       <h2>What is known</h2>
@@ -27,6 +30,12 @@ export function Evidence({ evidence }: { evidence: JsonObject }) {
             : [<dt key={`${name}:name`}>{name}</dt>, <dd key={name}><SafeText text={text(value)} /></dd>],
         )}
       </dl>
+      {ranWith != null && !equal(ranWith, asked) && (
+        <>
+          <h2>It ran with</h2>
+          <JsonText value={ranWith} />
+        </>
+      )}
       {typeof streamed === "string" && streamed && (
         <>
           <h2>The end of its output</h2>
@@ -41,6 +50,14 @@ export function Evidence({ evidence }: { evidence: JsonObject }) {
   );
 }
 
+const AMOUNTS: Record<string, string> = { cost_usd: "cost", wall_seconds: "time of execution" };
+
+function amount(name: string, value: Json | undefined): string {
+  if (typeof value !== "number") return text(value);
+  if (name === "cost_usd") return dollars(value);
+  return name === "wall_seconds" ? duration(value) : value.toLocaleString("en");
+}
+
 /** The amounts of a run that has reached a limit. */
 export function LimitEvidence({ evidence, reached }: { evidence: JsonObject; reached: JsonObject }) {
   const limit = text(reached["limit"]);
@@ -49,10 +66,10 @@ export function LimitEvidence({ evidence, reached }: { evidence: JsonObject; rea
       <h2>Used so far</h2>
       <dl class="facts">
         {Object.entries(evidence).flatMap(([name, value]) => [
-          <dt key={`${name}:name`}>{name.replaceAll("_", " ")}</dt>,
+          <dt key={`${name}:name`}>{AMOUNTS[name] ?? name.replaceAll("_", " ")}</dt>,
           <dd key={name} class={name === limit ? "warn" : ""}>
-            {text(value)}
-            {name === limit && ` of ${text(reached["allowed"])}`}
+            {amount(name, value)}
+            {name === limit && ` of ${amount(name, reached["allowed"])}`}
           </dd>,
         ])}
       </dl>
@@ -63,7 +80,7 @@ export function LimitEvidence({ evidence, reached }: { evidence: JsonObject; rea
 function timed(value: Json | undefined, now: Date): string | null {
   if (typeof value !== "string") return null;
   const at = new Date(value);
-  return `${fullTime(at)} (${age(at, now)} ago)`;
+  return `${fullTime(at)} (${ago(at, now)})`;
 }
 
 function text(value: Json | undefined): string {

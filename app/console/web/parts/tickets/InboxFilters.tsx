@@ -1,16 +1,38 @@
 /** The filters of the inbox. They are in the address, so that a filtered inbox can be bookmarked. */
 import { useState } from "preact/hooks";
+import { shortId } from "../../core/ids";
 import type { TicketQuery, TicketStatus } from "../../core/api/tickets";
 
 export interface Filters {
-  status: TicketStatus | "all";
+  status: TicketStatus | "expiring" | "all";
   mine: boolean;
   agent: string;
   tool: string;
+  kind: string;
+  /** From a link: only tickets of this run or thread. */
+  run: string;
+  thread: string;
 }
+
+/** What expires within an hour expires soon. */
+const HOUR = 3_600_000;
+
+export function isFiltered({ status, ...others }: Filters): boolean {
+  return status !== "open" || Object.values(others).some(Boolean);
+}
+
+const KINDS: readonly [string, string][] = [
+  ["approval", "Approvals"],
+  ["input", "Questions"],
+  ["limit", "Limits"],
+  ["outcome_unknown", "Unknown outcomes"],
+  ["auth", "Access"],
+  ["frontend", "In applications"],
+];
 
 const STATUSES: readonly [Filters["status"], string][] = [
   ["open", "Open"],
+  ["expiring", "Expire soon"],
   ["decided", "Decided"],
   ["expired", "Expired"],
   ["void", "Void"],
@@ -24,25 +46,35 @@ export function filtersOf(query: Record<string, string>): Filters {
     mine: query["mine"] === "1",
     agent: query["agent"] ?? "",
     tool: query["tool"] ?? "",
+    kind: KINDS.find(([name]) => name === query["kind"])?.[0] ?? "",
+    run: query["run"] ?? "",
+    thread: query["thread"] ?? "",
   };
 }
 
 /** The parameters of the address; defaults are left out. */
-export function queryOfFilters({ status, mine, agent, tool }: Filters): Record<string, string | null> {
+export function queryOfFilters({ status, mine, agent, tool, kind, run, thread }: Filters): Record<string, string | null> {
   return {
     status: status === "open" ? null : status,
     mine: mine ? "1" : null,
     agent: agent || null,
     tool: tool || null,
+    kind: kind || null,
+    run: run || null,
+    thread: thread || null,
   };
 }
 
-export function ticketQuery({ status, mine, agent, tool }: Filters): TicketQuery {
+export function ticketQuery({ status, mine, agent, tool, kind, run, thread }: Filters, now: Date): TicketQuery {
   return {
-    status: status === "all" ? undefined : status,
+    status: status === "all" ? undefined : status === "expiring" ? "open" : status,
     mine,
     agent: agent || undefined,
     tool: tool || undefined,
+    kind: kind || undefined,
+    expiresBefore: status === "expiring" ? new Date(now.getTime() + HOUR) : undefined,
+    run: run || undefined,
+    thread: thread || undefined,
   };
 }
 
@@ -87,14 +119,28 @@ export function InboxFilters({ filters, agents, hasPeople, onChange, isSelecting
           ))}
         </select>
       )}
+      <select aria-label="Kind" value={filters.kind} onChange={(event) => set({ kind: event.currentTarget.value })}>
+        <option value="">All kinds</option>
+        {KINDS.map(([name, text]) => (
+          <option key={name} value={name}>
+            {text}
+          </option>
+        ))}
+      </select>
       <input
         aria-label="Tool"
+        class="tool"
         placeholder="Tool  /"
         value={tool}
         data-filter
         onInput={(event) => setTool(event.currentTarget.value)}
         onBlur={() => tool.trim() !== filters.tool && set({ tool: tool.trim() })}
       />
+      {(filters.run || filters.thread) && (
+        <button type="button" class="chip" onClick={() => set({ run: "", thread: "" })}>
+          Only of {filters.run ? `run ${shortId(filters.run)}` : `thread ${shortId(filters.thread)}`} ✕
+        </button>
+      )}
       <label class="row small">
         <input type="checkbox" checked={isSelecting} onChange={(event) => onSelecting(event.currentTarget.checked)} />
         Select

@@ -5,7 +5,7 @@ import type { Ticket, TicketDetail } from "../../core/api/tickets";
 import type { Outcome } from "../../core/decisions";
 import { isObject } from "../../core/json";
 import { shortId } from "../../core/ids";
-import { age, clockTime, duration, fullTime, useNow } from "../../core/time";
+import { ago, clockTime, duration, fullTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { DecisionForm } from "./DecisionForm";
 import { Evidence, LimitEvidence } from "./Evidence";
@@ -13,7 +13,7 @@ import { History } from "./History";
 import { Icon } from "../Icon";
 import { Arguments, FOLD_BYTES } from "../JsonView";
 import { LastMessages } from "./LastMessages";
-import { TicketStatusMark } from "../Status";
+import { TicketStatusMark, wordOf } from "../Status";
 import { SafeText } from "../Text";
 import { pretty } from "../../core/json";
 
@@ -34,7 +34,7 @@ export function TicketCard({ ticket, me, version, notice, onOutcome, isInRun = f
   return (
     <article class="card" aria-label={titleOf(ticket)}>
       <Head ticket={ticket} />
-      {ticket.kind === "outcome_unknown" && ticket.evidence && <Evidence evidence={ticket.evidence} />}
+      {ticket.kind === "outcome_unknown" && ticket.evidence && <Evidence evidence={ticket.evidence} asked={ticket.arguments} />}
       {ticket.kind === "limit" && ticket.evidence && isObject(ticket.arguments) && (
         <LimitEvidence evidence={ticket.evidence} reached={ticket.arguments} />
       )}
@@ -108,7 +108,7 @@ function Head({ ticket }: { ticket: TicketDetail }) {
       )}
       {ticket.toolDescription && <p class="quiet small">{ticket.toolDescription}</p>}
       <p class="row small quiet">
-        <span title={fullTime(ticket.createdAt)}>{age(ticket.createdAt, now)} ago</span>
+        <span title={fullTime(ticket.createdAt)}>{ago(ticket.createdAt, now)}</span>
         <span>
           started by <SafeText text={ticket.startedBy} />
         </span>
@@ -164,14 +164,14 @@ function Similar({ ticket }: { ticket: TicketDetail }) {
   if (!ticket.similar.length) return null;
   const counts = new Map<string, number>();
   for (const { decision } of ticket.similar) {
-    const word = decision ? decision.action : "undecided";
+    const word = decision ? wordOf(decision.action) : "not decided";
     counts.set(word, (counts.get(word) ?? 0) + 1);
   }
   const same = ticket.similar.find((one) => one.isSame && one.decision);
   return (
     <p class="small quiet">
-      Similar calls before: {[...counts].map(([word, count]) => `${count} × ${word}`).join(", ")}.
-      {same?.decision && ` The same arguments: ${same.decision.action} by ${same.decision.by}.`}
+      Similar calls before: {[...counts].map(([word, count]) => `${count} ${word}`).join(", ")}.
+      {same?.decision && ` One with the same arguments was ${wordOf(same.decision.action)} by ${same.decision.by}.`}
     </p>
   );
 }

@@ -13,6 +13,7 @@ interface TicketRowProps {
   isChosen: boolean;
   isSelected?: boolean;
   votesMissing: number | undefined;
+  isUnsafe?: boolean;
   now: Date;
   onChoose(id: string): void;
 }
@@ -20,7 +21,7 @@ interface TicketRowProps {
 const FIRST_ARGUMENTS = 3;
 const SOON_SECONDS = 15 * 60;
 
-export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, now, onChoose }: TicketRowProps) {
+export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, isUnsafe = false, now, onChoose }: TicketRowProps) {
   const isOpen = ticket.status === "open";
   const choose = (event: MouseEvent) => {
     // Other presses open a tab, as for any link.
@@ -46,11 +47,14 @@ export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, 
       <span class="quiet tiny number" title={fullTime(ticket.createdAt)}>
         {age(ticket.createdAt, now)}
       </span>
-      <span class="detail small quiet cut">
-        <SafeText text={summary(ticket)} />
-      </span>
+      {summary(ticket) && (
+        <span class="detail small quiet cut">
+          <SafeText text={summary(ticket)} />
+        </span>
+      )}
       <span class="detail row tiny">
         <span class="quiet">{ticket.agentId}</span>
+        {isUnsafe && isOpen && ticket.kind === "approval" && <span class="badge warn">unsafe</span>}
         {isOpen ? <Hints ticket={ticket} votesMissing={votesMissing} now={now} /> : <Result ticket={ticket} />}
       </span>
     </a>
@@ -101,9 +105,10 @@ export function nameOf(ticket: Ticket): string {
 /** The first arguments, or what else tells rows apart. */
 function summary(ticket: Ticket): string {
   if (ticket.kind === "limit") return ticket.message;
-  if (!isObject(ticket.arguments)) return ticket.message;
+  const said = ticket.message === nameOf(ticket) ? "" : ticket.message;
+  if (!isObject(ticket.arguments)) return said;
   const shown = Object.entries(ticket.arguments).slice(0, FIRST_ARGUMENTS);
-  return shown.map(([name, value]) => `${name} ${shortened(plain(value), 60).text}`).join(", ") || ticket.message;
+  return shown.map(([name, value]) => `${name} ${shortened(plain(value), 60).text}`).join(", ") || said;
 }
 
 function plain(value: unknown): string {
