@@ -198,6 +198,8 @@ def problem_of(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
         return f"{where} base_url {spec.base_url!r} isn't an http(s) address"
     if spec.provider == _ANY_PROVIDER and ":" not in spec.model:
         return f'{where} model must be "provider:model" when the provider is "{_ANY_PROVIDER}"'
+    if spec.provider in OPENAI_COMPATIBLE and "native_tools" in spec.options:
+        return f'{where} options.native_tools needs another provider, such as "openai-responses"'
     names = _key_names(spec)
     key = api_key_of(spec, environ)
     for value in (key or "", *spec.headers.values()):

@@ -257,7 +257,7 @@ def _assistant_message(run: ActiveRun, reply: Reply) -> Message:
     return Message(
         id=run.answer_id(),
         role=Role.ASSISTANT,
-        content=(Text(reply.text),) if reply.text else (),
+        content=(Text(reply.text, reply.citations),) if reply.text else (),
         tool_calls=reply.calls,
         provider_data=reply.provider_data,
     )

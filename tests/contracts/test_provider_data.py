@@ -26,9 +26,6 @@ from tests.support.recorded_answers import (
     THOUGHT,
     WIRES,
     Wire,
-    anthropic,
-    anthropic_block,
-    anthropic_call,
 )
 from tests.support.recorded_models import RecordedModels, recorded_models
 from tests.support.streamed_answers import Listener
@@ -82,7 +79,7 @@ async def answer_of(model: LanguageModel) -> Message:
     return Message(
         id=MessageId("0199a0b0-0000-7000-8000-000000000001"),
         role=Role.ASSISTANT,
-        content=(Text(answer.text),) if answer.text else (),
+        content=(Text(answer.text, answer.citations),) if answer.text else (),
         tool_calls=tuple(answer.calls),
         provider_data=answer.provider_data,
     )
@@ -222,26 +219,3 @@ async def test_anthropic_gets_cache_markers(recorded: RecordedModels) -> None:
     marker = {"type": "ephemeral"}
     for block in (body["tools"][-1], body["system"][-1], body["messages"][-1]["content"][-1]):
         assert {"type": block["cache_control"]["type"]} == marker
-
-
-async def test_citations_go_back_to_their_provider(recorded: RecordedModels) -> None:
-    wire = WIRES["anthropic"]
-    citation = {
-        "type": "web_search_result_location",
-        "url": "https://keys.test",
-        "title": "Keys",
-        "encrypted_index": SIGNATURE,
-        "cited_text": "in the attic",
-    }
-    text: list[dict[str, Any]] = [
-        {"type": "text_delta", "text": "It is in the attic."},
-        {"type": "citations_delta", "citation": citation},
-    ]
-    block = anthropic_block(0, {"type": "text", "text": "", "citations": []}, *text)
-    cited = anthropic(block, anthropic_call(1), stop="tool_use")
-    answer = await answer_of(recorded.model(wire, cited))
-    assert answer.text == "It is in the attic."
-    [sent, _] = wire.answer_in(await second_request(recorded, wire, stored_and_read(answer)))
-    assert (sent["text"], sent["citations"]) == ("It is in the attic.", [citation])
-    other = json.dumps(await second_request(recorded, WIRES["google"], answer))
-    assert SIGNATURE not in other

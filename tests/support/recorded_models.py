@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
@@ -23,6 +25,14 @@ class RecordedModels:
             base_url=f"{self.provider.origin}/{wire.name}{wire.base_path}",
             api_key="sk-of-a-test",
         )
+
+    def model_with(self, wire: Wire, options: dict[str, Any], *answers: bytes) -> LanguageModel:
+        """A model of this wire with options of its own."""
+        name = f"{wire.model} with options"
+        spec = replace(self._spec(wire), name=name, options=options)
+        self.catalog = ModelCatalog([*self.catalog.specs, spec], {})
+        self.provider.plays(wire.name, *answers)
+        return self.catalog.model(name)
 
     def model(self, wire: Wire, *answers: bytes) -> LanguageModel:
         """The model of this wire. It answers like this."""

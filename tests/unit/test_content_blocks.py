@@ -120,7 +120,7 @@ def test_text_stays_together_and_other_blocks_get_their_own_lines() -> None:
     )
 
 
-@pytest.mark.parametrize("role", [Role.SYSTEM, Role.ASSISTANT, Role.TOOL])
+@pytest.mark.parametrize("role", [Role.SYSTEM, Role.ASSISTANT])
 def test_no_adapter_drops_media_from_text_only_fields(role: Role) -> None:
     message = Message(
         id=MessageId("m"),

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 from app.domain.ids import CallId, FileId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
+from app.domain.threads.citations import Citation, citation_from_json, citation_to_json
 from app.domain.threads.provider_data import ProviderData
 
 
@@ -87,7 +88,10 @@ MediaType: TypeAlias = Literal["image", "audio", "video", "document"]
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """`citations` are the sources that the model has named for pieces of its text."""
+
     text: str
+    citations: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +214,11 @@ def text_of(content: Sequence[Block]) -> str:
 
 def block_to_json(block: Block) -> dict[str, Any]:
     match block:
-        case Text(text):
+        case Text(text, ()):
             return {"type": "text", "text": text}
+        case Text(text, citations):
+            cited = [citation_to_json(each) for each in citations]
+            return {"type": "text", "text": text, "citations": cited}
         case Thinking(thinking):
             return {"type": "thinking", "thinking": thinking}
         case Media(type_, source, title):
@@ -232,7 +239,10 @@ def block_to_json(block: Block) -> dict[str, Any]:
 
 def block_from_json(raw: dict[str, Any]) -> Block:
     """The parsed block; one of an unknown type or shape stays unchanged as `UnknownBlock`."""
-    known = _known_block(raw)
+    try:
+        known = _known_block(raw)
+    except (KeyError, TypeError, AttributeError):  # citations of an unknown shape
+        return UnknownBlock(raw)
     # A block with unknown fields stays as it is, so that they aren't lost.
     return known if known is not None and block_to_json(known) == raw else UnknownBlock(raw)
 
@@ -240,7 +250,7 @@ def block_from_json(raw: dict[str, Any]) -> Block:
 def _known_block(raw: dict[str, Any]) -> Block | None:
     match raw:
         case {"type": "text", "text": str(text)}:
-            return Text(text)
+            return Text(text, tuple(map(citation_from_json, raw.get("citations", ()))))
         case {"type": "thinking", "thinking": str(thinking)}:
             return Thinking(thinking)
         case {"type": "image" | "audio" | "video" | "document" as type_, "source": dict(source)}:

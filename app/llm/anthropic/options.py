@@ -12,6 +12,8 @@ from app.domain.inference.options import (
 )
 from app.domain.json_values import without_none
 from app.llm.anthropic.model_traits import ModelTraits
+from app.llm.anthropic.native_tools import OPTION as NATIVE_TOOLS
+from app.llm.anthropic.native_tools import native_tools_of
 
 SAMPLING = ("temperature", "top_p", "top_k")
 THINKING_BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -59,6 +61,9 @@ def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> Con
     """Read the `options` and `headers` of a model in the agents file. Unknown options go to the API as they are."""
     given = {name.removeprefix(_PREFIX): value for name, value in options.items()}
     given |= given.pop("extra_body", None) or {}
+    native_tools, native_betas = native_tools_of(given.pop(NATIVE_TOOLS, []))
+    if native_tools:
+        given["tools"] = [*native_tools, *(given.get("tools") or ())]
     own_headers = {**(given.pop("extra_headers", None) or {}), **headers}
     named_betas = _listed(own_headers)
     cache = {name: given.pop(name) for name in _MARKERS if name in given}
@@ -83,7 +88,7 @@ def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> Con
         parallel_calls=given.get("parallel_tool_calls"),
         streams_arguments_early=bool(given.get("eager_input_streaming")),
         cites_documents=bool(given.get("citations")),
-        betas=frozenset([*_betas_of({**given, **output}), *named_betas]),
+        betas=frozenset([*_betas_of({**given, **output}), *native_betas, *named_betas]),
         headers=own_headers,
     )
 

@@ -7,13 +7,16 @@ from typing import Any
 from app.domain.ids import CallId
 from app.domain.inference.failures import FailureKind
 from app.domain.json_values import compact
+from app.domain.threads.citations import Citation
 from app.domain.threads.provider_data import ProviderPart
+from app.llm.anthropic.citations import citations_of
 from app.llm.anthropic.provider_data import issuer_of, part_of
 from app.llm.anthropic.usage import ReportedUsage
 from app.llm.failures import failure_of_error
 from app.llm.http.answer_parser import AnswerParser
 from app.runtime.ports.models import (
     CallOpened,
+    Citations,
     ModelFinished,
     ProviderParts,
     ReasoningChunk,
@@ -52,6 +55,8 @@ class _Block:
         self.fields = fields
         self.type: str = fields["type"]
         self.pieces: list[str] = []
+        self.start = 0
+        """Characters of the answer's text before this block."""
         self.call_id: CallId | None = None
 
     def complete(self) -> dict[str, Any]:
@@ -78,6 +83,9 @@ class AnthropicStream(AnswerParser):
         self._unsent: dict[int, ProviderPart] = {}
         self._has_data = False
         self._call_ids: set[str] = set()
+        self._characters = 0
+        """Of the answer's text so far."""
+        self._citations: list[Citation] = []
         self._stop_reason: StopReason | None = None
         self._usage = ReportedUsage()
 
@@ -112,6 +120,7 @@ class AnthropicStream(AnswerParser):
 
     def _begin_block(self, index: Any, fields: dict[str, Any]) -> None:
         block = self._open[index] = _Block(fields)
+        block.start = self._characters
         match block.type:
             case "text":
                 self._add_text(block, fields.get("text") or "")
@@ -147,6 +156,7 @@ class AnthropicStream(AnswerParser):
     def _add_text(self, block: _Block, text: str) -> None:
         if text:
             block.pieces.append(text)
+            self._characters += len(text)
             self._joiner.add(TextChunk, text)
 
     def _add_reasoning(self, block: _Block, text: str) -> None:
@@ -171,6 +181,9 @@ class AnthropicStream(AnswerParser):
         given = block.fields.get("input")
         if block.call_id is not None and given and not block.pieces:
             self._add_arguments(block, compact(given))
+        if block.type == "text" and (citations := block.fields.get("citations")):
+            self._citations += citations_of(citations, block.start, self._characters)
+            self._joiner.add_chunk(Citations(tuple(self._citations)))
         part = part_of(block.complete(), block.call_id)
         if part is None:
             return

@@ -5,11 +5,14 @@ from typing import Any
 
 from app.domain.inference.failures import FailureKind
 from app.domain.json_values import JsonObject, compact
+from app.domain.threads.citations import Citation
 from app.llm.failures import failure_of_error
 from app.llm.http.answer_parser import AnswerParser, token_count
+from app.llm.openai.citations import citations_of
 from app.llm.openai.provider_data import DETAILS, EXTRA, StreamedReasoning
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.runtime.ports.models import (
+    Citations,
     ModelFinished,
     ProviderParts,
     ReasoningChunk,
@@ -44,6 +47,7 @@ class OpenAIStream(AnswerParser):
         self._calls_with_parts = 0
         """How many calls were open when provider data were added last."""
         self._call_keys = _CallKeys()
+        self._citations: list[Citation] = []
         self._stop_reason: StopReason | None = None
         self._usage: TokenUsage | None = None
 
@@ -85,6 +89,9 @@ class OpenAIStream(AnswerParser):
         content = delta.get("content") or delta.get("refusal")
         if content:
             self._joiner.add(TextChunk, content if isinstance(content, str) else _text_in(content))
+        if annotations := delta.get("annotations"):
+            self._citations += citations_of(annotations)
+            self._joiner.add_chunk(Citations(tuple(self._citations)))
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             arguments = function.get("arguments") or ""

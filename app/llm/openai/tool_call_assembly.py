@@ -47,6 +47,9 @@ class ToolCallAssembly:
         call = self._calls.get(at)
         return CallId(call.id) if call is not None and call.opened else None
 
+    def has_call_at(self, at: Hashable) -> bool:
+        return at in self._calls
+
     def add(
         self, at: Hashable, *, id: str, name: str, arguments: str
     ) -> Iterator[CallOpened | CallArguments]:

@@ -48,7 +48,10 @@ _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
 
 
 def chunks_of(event: ModelResponseStreamEvent, calls: ToolCallAssembly) -> Sequence[ModelChunk]:
-    """The chunks of an SDK event. Most events only frame others and have none."""
+    """The chunks of an SDK event. Most events only frame others and have none.
+
+    Calls of tools that the provider runs itself have none, either.
+    """
     match event:
         case (
             PartStartEvent(part=TextPart(content=str(text)))
@@ -69,7 +72,7 @@ def chunks_of(event: ModelResponseStreamEvent, calls: ToolCallAssembly) -> Seque
                     arguments=_text(call.args),
                 )
             ]
-        case PartDeltaEvent(delta=ToolCallPartDelta() as delta):
+        case PartDeltaEvent(delta=ToolCallPartDelta() as delta) if calls.has_call_at(event.index):
             return [
                 *calls.add(
                     event.index,

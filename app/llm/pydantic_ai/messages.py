@@ -25,6 +25,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.messages import ModelRequest as SdkRequest
 from pydantic_ai.messages import ModelRequestPart as SdkRequestPart
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
@@ -63,7 +64,9 @@ _URLS: Mapping[MediaType, _Url] = {
 }
 
 
-def parameters_of(request: ModelRequest) -> ModelRequestParameters:
+def parameters_of(
+    request: ModelRequest, native_tools: Sequence[AbstractNativeTool] = ()
+) -> ModelRequestParameters:
     """The tools and the system prompt. Each provider expects the prompt in another place."""
     return ModelRequestParameters(
         function_tools=[
@@ -74,6 +77,7 @@ def parameters_of(request: ModelRequest) -> ModelRequestParameters:
             )
             for tool in request.tools
         ],
+        native_tools=list(native_tools),
         instruction_parts=[InstructionPart(content=request.system_prompt)]
         if request.system_prompt
         else [],

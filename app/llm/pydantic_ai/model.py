@@ -28,6 +28,7 @@ from pydantic_ai.models import (
     create_async_httpx2_client,
     infer_model,
 )
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
@@ -39,6 +40,7 @@ from app.llm.failures import presentable, secrets_of
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.llm.pydantic_ai.answers import chunks_of, failure, stop_reason, usage
 from app.llm.pydantic_ai.messages import history_of, parameters_of
+from app.llm.pydantic_ai.native_tools import OPTION, native_tools_of
 from app.llm.pydantic_ai.provider_data import StreamedParts
 from app.llm.pydantic_ai.settings import accepted_by, settings_of, tool_choice_of
 from app.runtime.ports.models import ModelChunk, ModelFinished, ModelRequest, UsageSoFar
@@ -78,6 +80,7 @@ class PydanticAIModel:
         settings: ModelSettings,
         secrets: Sequence[str],
         upstream: Callable[[str], Model],
+        native_tools: Sequence[AbstractNativeTool],
     ) -> None:
         self._model = model
         self._provider = provider
@@ -85,6 +88,7 @@ class PydanticAIModel:
         self._settings = settings
         self._secrets = secrets
         self._upstream = upstream
+        self._native_tools = native_tools
 
     @property
     def name(self) -> str:
@@ -124,7 +128,7 @@ class PydanticAIModel:
             model,
             history_of(request.messages, model),
             model_settings=self._settings_for(request, model),
-            model_request_parameters=parameters_of(request),
+            model_request_parameters=parameters_of(request, self._native_tools),
         )
 
     def _model_for(self, request: ModelRequest) -> Model:
@@ -153,11 +157,13 @@ class PydanticAIModel:
                     is_reported, chunks = True, [*chunks, UsageSoFar(so_far)]
                 if isinstance(event, PartStartEvent) and event.index:
                     chunks = [*chunks, *parts.complete(response, is_whole=False)]
+                    chunks = [*chunks, *parts.citations(response)]
                 if chunks:
                     yield chunks
             finished = ModelFinished(stop_reason(response, calls), usage(response))
             opened = [*calls.open_all()]
-            yield [*opened, *parts.complete(response, is_whole=True), finished]
+            whole = parts.complete(response, is_whole=True)
+            yield [*opened, *whole, *parts.citations(response), finished]
 
     @contextmanager
     def _failures(self, *, begun: bool) -> Iterator[None]:
@@ -200,7 +206,7 @@ def build_model(
         raise ConfigurationError(f"provider {provider_name!r} can't be used: {error}") from None
     settings: dict[str, Any] = {
         **_defaults_of(provider_name, options),
-        **options,
+        **{name: value for name, value in options.items() if name != OPTION},
         "timeout": idle_timeout,
         "first_event_timeout": timeout,
         "max_retries": 0,
@@ -214,6 +220,7 @@ def build_model(
         accepted_by(model, settings),
         secrets_of(api_key, headers),
         upstream,
+        native_tools_of(options[OPTION], model) if OPTION in options else (),
     )
 
 

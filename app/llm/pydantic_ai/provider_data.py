@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.messages import Citation as SdkCitation
 from pydantic_ai.messages import (
-    Citation,
     ModelResponse,
     ModelResponsePart,
     TextPart,
@@ -19,11 +19,13 @@ from pydantic_core import to_jsonable_python
 
 from app.domain.ids import CallId
 from app.domain.json_values import JsonObject, without_none
+from app.domain.threads.citations import Citation
 from app.domain.threads.media_placeholders import text_with_placeholders
 from app.domain.threads.messages import Message, ToolCall
 from app.domain.threads.provider_data import PartKind, ProviderData, ProviderPart
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
-from app.runtime.ports.models import ProviderParts
+from app.llm.pydantic_ai.citations import citations_of
+from app.runtime.ports.models import Citations, ProviderParts
 
 _ADAPTER = "pydantic-ai"
 _PART: TypeAdapter[ModelResponsePart] = TypeAdapter(ModelResponsePart)
@@ -32,7 +34,7 @@ _FIELD_IDS = frozenset({"reasoning_content", "reasoning"})
 _TAGGED = "content"
 """The id that the SDK gives to thoughts between tags in a text. No provider wants them back."""
 _CITATIONS = "citations"
-_CITED: TypeAdapter[list[Citation]] = TypeAdapter(list[Citation])
+_CITED: TypeAdapter[list[SdkCitation]] = TypeAdapter(list[SdkCitation])
 _DROPPED_THINKING = "input_transformations"
 """The detail of an answer that says which thoughts the provider has dropped. The SDK reads it again."""
 
@@ -44,6 +46,7 @@ class StreamedParts:
     model: str
     calls: ToolCallAssembly
     _sent: dict[int, ProviderPart] = field(default_factory=dict)
+    _cited: tuple[Citation, ...] = ()
 
     def complete(self, response: StreamedResponse, *, is_whole: bool) -> list[ProviderParts]:
         """The parts that are complete and weren't sent before. While the answer streams, its last part isn't."""
@@ -61,6 +64,14 @@ class StreamedParts:
         new = {place: part for place, part in found.items() if self._sent.get(place) != part}
         self._sent |= new
         return [ProviderParts(_issuer(answer, self.model), new)] if new else []
+
+    def citations(self, response: StreamedResponse) -> list[Citations]:
+        """The citations of the answer so far, if there are new ones."""
+        found = citations_of(response.get().parts)
+        if found == self._cited:
+            return []
+        self._cited = found
+        return [Citations(found)]
 
 
 def _has_unfinished_thoughts(parts: Sequence[ModelResponsePart]) -> bool:

@@ -27,6 +27,7 @@ from app.domain.inference.options import (
 )
 from app.domain.runs.limits import OnLimit
 from app.domain.runs.rate_limits import PartialAnswer, TimedPause
+from app.domain.threads.citations import Citation
 from app.domain.threads.messages import Message, Role, Text, ToolCall, TruncationReason
 from app.domain.threads.provider_data import ProviderData
 from app.runtime.active_run import ActiveRun
@@ -88,6 +89,7 @@ class Reply:
     stop_reason: StopReason
     provider_data: ProviderData | None = None
     """What the provider wants back with the answer."""
+    citations: tuple[Citation, ...] = ()
 
     @property
     def note(self) -> str | None:
@@ -184,7 +186,7 @@ def _keep_partial_text(run: ActiveRun, answer: StreamedAnswer, error: Exception)
         run.unsaved_answer = Message(
             id=run.answer_id(),
             role=Role.ASSISTANT,
-            content=(Text(answer.text),),
+            content=(Text(answer.text, answer.citations),),
             cut_short=reason,
             provider_data=answer.provider_data,
         )
@@ -256,6 +258,7 @@ class _Inference:
             dropped=dropped,
             stop_reason=stop_reason,
             provider_data=self.answer.provider_data,
+            citations=self.answer.citations,
         )
 
     def _may_continue(self) -> bool:

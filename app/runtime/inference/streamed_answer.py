@@ -20,6 +20,7 @@ from app.domain.ids import CallId
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import float_as_stored, storable, storable_text, utf8_size
 from app.domain.runs.runs import Usage
+from app.domain.threads.citations import Citation, bounded, placed
 from app.domain.threads.messages import ToolCall
 from app.domain.threads.provider_data import ProviderData
 from app.domain.usage.billed_requests import UsageKind
@@ -28,6 +29,7 @@ from app.runtime.inference.provider_parts import CollectedParts
 from app.runtime.ports.models import (
     CallArguments,
     CallOpened,
+    Citations,
     ModelChunk,
     ModelFinished,
     ProviderParts,
@@ -72,6 +74,8 @@ class StreamedAnswer:
         self._attempt_usage: TokenUsage | None = None
         self._model = run.agent.model.name
         self._parts = CollectedParts()
+        self._citations: list[tuple[int, tuple[Citation, ...]]] = []
+        """Of each attempt, with the number of characters before it."""
         self.calls: list[ToolCall] = []
         """The complete calls, emitted as `tool_call_ready`."""
         self.stop_reason: StopReason | None = None
@@ -104,11 +108,29 @@ class StreamedAnswer:
         text = self.text
         return self._parts.of_answer(text) if text or self.calls else None
 
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """The sources that the model has named, with their places in the text."""
+        if not any(citations for _, citations in self._citations):
+            return ()
+        text = self.text
+        if len(storable_text(text)) != len(text):
+            return ()
+        return bounded(
+            [
+                each
+                for before, citations in self._citations
+                for each in placed(citations, before, len(text))
+            ]
+        )
+
     def begin_attempt(self, model: str) -> None:
         """Begin a request to `model`, which is the provider's name of it."""
         self._model = model
         self._calls.clear()
-        self._parts.begin_attempt(sum(map(len, self._text)))
+        before = sum(map(len, self._text))
+        self._parts.begin_attempt(before)
+        self._citations.append((before, ()))
         self.stop_reason = None
         self.has_begun = False
 
@@ -122,9 +144,7 @@ class StreamedAnswer:
             case ReasoningChunk(text):
                 self._run.emit(ReasoningDelta(self._fitting(text)))
             case CallOpened(call_id, name) if name == self._answer_tool:
-                self._answer_calls.add(call_id)
-                if any(piece.strip() for piece in self._text):
-                    self._add_text("\n")
+                self._open_answer(call_id)
             case CallArguments(call_id, delta) if call_id in self._answer_calls:
                 self._add_text(delta)
             case CallOpened(call_id, name):
@@ -137,11 +157,19 @@ class StreamedAnswer:
                 self._run.emit(ToolCallDelta(call.id, fitting))
             case ProviderParts():
                 self._parts.add(chunk)
+            case Citations(citations):
+                self._citations[-1] = (self._citations[-1][0], citations)
             case ModelFinished(stop_reason, usage):
                 self.stop_reason = stop_reason
                 self._attempt_usage = usage or self._attempt_usage
             case UsageSoFar(usage):
                 self._attempt_usage = usage
+
+    def _open_answer(self, call_id: CallId) -> None:
+        """The call of the answer tool begins: its arguments follow the text."""
+        self._answer_calls.add(call_id)
+        if any(piece.strip() for piece in self._text):
+            self._add_text("\n")
 
     def _add_text(self, text: str) -> None:
         fitting = self._fitting(text)
@@ -203,6 +231,7 @@ class StreamedAnswer:
         self._text.clear()
         self._calls.clear()
         self._parts.clear()
+        self._citations.clear()
         self._run.emit(StreamReset(reason))
 
     def _add_ready(self, call: _OpenCall, arguments: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from app.domain.ids import CallId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
 from app.domain.json_values import JsonObject
+from app.domain.threads.citations import Citation
 from app.domain.threads.messages import Message
 from app.domain.threads.provider_data import ProviderPart
 from app.domain.tools.tool_calls import ToolDescriptor
@@ -93,6 +94,13 @@ class ProviderParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Citations:
+    """All citations of the answer so far, with their places in its text. A later chunk replaces them."""
+
+    citations: tuple[Citation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFinished:
     """Last item of every complete stream."""
 
@@ -106,6 +114,7 @@ ModelChunk: TypeAlias = (
     | CallOpened
     | CallArguments
     | ProviderParts
+    | Citations
     | UsageSoFar
     | ModelFinished
 )
