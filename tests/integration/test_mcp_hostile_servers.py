@@ -1,20 +1,25 @@
 """MCP servers that misbehave harm only their own calls."""
 
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.domain.errors import OutcomeUnknown
 from app.domain.redaction import unredacted
-from app.domain.tools.tool_calls import ResultStatus, ToolResult
+from app.domain.tools.tool_calls import Effect, ResultStatus, ToolResult
+from app.runtime.ports.tools import NeedsApproval
 from app.tools.mcp.listing import Listing
-from app.tools.mcp.server_spec import McpServerSpec
+from app.tools.mcp.server_spec import Effects, McpServerSpec
 from app.tools.mcp.servers import McpServers, NoListings, opened_servers
 from tests.support.calling import context
+from tests.support.mcp.hostile_http import hostile_server
+from tests.support.memory_growth import peak_growth
 
 pytestmark = pytest.mark.anyio
 
@@ -22,16 +27,21 @@ HOSTILE = Path(__file__).parents[1] / "support" / "mcp" / "hostile.py"
 
 
 @asynccontextmanager
-async def servers(*ways: str, **more: Any) -> AsyncIterator[McpServers]:
+async def servers(
+    *ways: str, http: Mapping[str, str] | None = None, **more: Any
+) -> AsyncIterator[McpServers]:
+    limits = {"startup_timeout": 30.0, "timeout": 20.0, **more}
     specs = {
         way: McpServerSpec(
             name=way,
             command=sys.executable,
             args=(str(HOSTILE), way),
-            **{"startup_timeout": 30.0, "timeout": 20.0, **more},
+            **limits,
         )
         for way in (*ways, "good")
     }
+    for way, address in (http or {}).items():
+        specs[way] = McpServerSpec(name=way, url=address, effects=Effects.UNSAFE, **limits)
     async with opened_servers(specs, NoListings(), os.environ, unredacted, executes=True) as opened:
         yield opened
 
@@ -53,6 +63,50 @@ async def test_output_without_end_breaks_only_that_servers_connection(way: str) 
         with pytest.raises(Exception, match="broke"):
             await called(opened, way)
         assert (await called(opened, "good")).text == "done"
+
+
+@pytest.mark.parametrize("way", ["endless-line", "endless-body", "endless-event"])
+async def test_output_without_end_takes_little_memory(way: str) -> None:
+    async with AsyncExitStack() as stack:
+        if way == "endless-line":
+            opened = await stack.enter_async_context(servers(way))
+        else:
+            address = await stack.enter_async_context(hostile_server(way))
+            opened = await stack.enter_async_context(servers(http={way: address}))
+        assert (await called(opened, "good")).text == "done"
+        async with peak_growth() as growth:
+            assert await _outcome(opened, way) != "done"
+        assert growth.bytes < 64 << 20
+        assert (await called(opened, "good")).text == "done"
+
+
+@pytest.mark.parametrize("way", ["slow-loris", "slow-events", "silent", "elsewhere"])
+async def test_a_bad_answer_over_http_harms_only_its_own_call(way: str) -> None:
+    async with (
+        hostile_server(way) as address,
+        servers(http={way: address}, timeout=1.0) as opened,
+    ):
+        async with asyncio.TaskGroup() as group:
+            bad = group.create_task(_outcome(opened, way))
+            assert (await called(opened, "good")).text == "done"
+        assert bad.result() != "done"
+        assert (await called(opened, "good")).text == "done"
+
+
+async def _outcome(opened: McpServers, server: str) -> str:
+    try:
+        return (await called(opened, server)).text
+    except OutcomeUnknown as error:
+        return str(error)
+
+
+async def test_an_instruction_in_a_description_changes_no_rule_and_no_approval() -> None:
+    async with servers("injecting", approval=("*",), effects=Effects.UNSAFE) as opened:
+        tool = (await opened.tools_of(["injecting/work"]))["injecting__work"]
+        assert tool.descriptor.effect is Effect.UNSAFE
+        assert isinstance(tool, NeedsApproval)
+        assert tool.needs_approval
+        assert await tool.approval_question({}, context()) is not None
 
 
 async def test_a_flood_of_messages_is_read_slowly_until_the_call_times_out() -> None:

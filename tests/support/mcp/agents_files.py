@@ -16,17 +16,16 @@ def with_shop(
     """Write a file with one agent for each server, and the agent `both` with the tools of all."""
     folder.mkdir(exist_ok=True)
     env = {"SHOP_FILE": str(payments), "SHOP_KEY": KEY, **variables}
-    pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in env.items())
     tables = ["[models.script]\nprovider = 'scripted'\nscript = 'plain'\ndelay_ms = 1"]
     for name, more in servers.items():
-        keys = {
-            "command": sys.executable,
-            "args": [str(SHOP)],
-            "startup_timeout": 50,
-            **more,
-        }
+        program = {"command": sys.executable, "args": [str(SHOP)]}
+        keys = {**({} if "url" in more else program), "startup_timeout": 50, **more}
+        own = {**env, **keys.pop("env", {})}
         lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        tables.append("\n".join([f"[mcp.{name}]", *lines, f"env = {{ {pairs} }}"]))
+        if "url" not in more:
+            pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in own.items())
+            lines.append(f"env = {{ {pairs} }}")
+        tables.append("\n".join([f"[mcp.{name}]", *lines]))
         tables.append(f"[agents.{name}]\nmodel = 'script'\ntools = ['{name}/*']")
     every = json.dumps([f"{name}/*" for name in servers])
     tables.append(f"[agents.both]\nmodel = 'script'\ntools = {every}")

@@ -5,11 +5,59 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.support.conditions import eventually
 from tests.support.mcp.agents_files import KEY, SHOP
 from tests.support.ports import free_port
+
+
+@dataclass
+class Link:
+    """A port that leads to another one. A test can cut its open connections."""
+
+    target: int
+    port: int = 0
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there_reader, there = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, there}
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_copied(reader, there))
+                group.create_task(_copied(there_reader, writer))
+        except* OSError:
+            pass
+        finally:
+            self._writers -= {writer, there}
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()
+    writer.transport.abort()
+
+
+@asynccontextmanager
+async def linked(target: int) -> AsyncIterator[Link]:
+    link = Link(target)
+    server = await asyncio.start_server(link.carry, "127.0.0.1", 0)
+    link.port = server.sockets[0].getsockname()[1]
+    try:
+        yield link
+    finally:
+        server.close()
+        link.cut()
 
 
 @dataclass

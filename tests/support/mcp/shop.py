@@ -1,12 +1,13 @@
 """A shop as an MCP server. Payments are lines of a file; what else happens is set by variables.
 
 `SHOP_FILE` is the file, `SHOP_KEY` seals the state of questions, so that another process can read it, and
-`SHOP_TTL` is the time in seconds for which such a state is valid. The file `SHOP_NEWS` changes a description. With
+`SHOP_TTL` is the time in seconds for which such a state is valid. The file `SHOP_NEWS` changes a description. `SHOP_ITEMS` is a number of further tools. With
 `SHOP_PORT` it serves HTTP, and with `SHOP_TOKENS` it accepts only the access tokens of that file.
 """
 
 import os
 import signal
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ security = RequestStateSecurity(
 )
 shop = MCPServer("shop", version="1.0", request_state_security=security)
 READ = ToolAnnotations(read_only_hint=True)
+VISITS = count(1)
 
 
 class Consent(BaseModel):
@@ -74,6 +76,20 @@ async def wait(seconds: float, ctx: Context) -> str:
 
 
 @shop.tool()
+async def ship(seconds: float) -> str:
+    """Ship an order, which takes a while."""
+    note("shipped")
+    await anyio.sleep(seconds)
+    return "shipped"
+
+
+@shop.tool(annotations=READ)
+def visits() -> int:
+    """Count the calls of this process."""
+    return next(VISITS)
+
+
+@shop.tool()
 def die_unsafely() -> str:
     """End the server in mid-call."""
     note("died")
@@ -105,6 +121,17 @@ def environment(name: str) -> str:
     return os.environ.get(name, "unset")
 
 
+def add_items(number: int) -> None:
+    """Add so many tools, each of which names an item."""
+    for position in range(number):
+        shop.add_tool(
+            lambda position=position: f"item {position}",
+            name=f"item_{position}",
+            description=f"Show item {position} of the shop.",
+            annotations=READ,
+        )
+
+
 def _lines(file: str) -> list[str]:
     return Path(file).read_text().splitlines()
 
@@ -125,6 +152,7 @@ def with_tokens(app: ASGIApp) -> ASGIApp:
 
 
 if __name__ == "__main__":
+    add_items(int(os.environ.get("SHOP_ITEMS", "0")))
     if "SHOP_PORT" in os.environ:
         app = with_tokens(shop.streamable_http_app())
         uvicorn.run(app, port=int(os.environ["SHOP_PORT"]), log_level="error")
