@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import mcp_types as wire
 import pytest
 
 from app.domain.tickets.opening import allowed_actions, kind_of_suspension
 from app.domain.tickets.tickets import TicketKind
 from app.runtime.ports.call_waits import CarriedReply
 from app.tools.mcp.client import InputRequired, Question, QuestionReply
+from app.tools.mcp.protocol.conversion import question_of
 from app.tools.mcp.questions import (
     MAX_CARRY_BYTES,
     MAX_ROUNDS,
@@ -112,3 +114,19 @@ def test_a_question_in_mid_call_is_cancelled_and_answered_when_it_is_asked_again
     assert second.known_reply(AGREE) == QuestionReply(action="accept", content={"ok": True})
     assert second.known_reply(VISIT) is None
     assert second.suspension("shop") is None
+
+
+def test_names_of_choices_of_older_servers_become_titles() -> None:
+    field = {"type": "string", "enum": ["a", "b"], "enumNames": ["One", "Two"]}
+    other = {"type": "string", "enum": ["a"], "enumNames": ["One", "Two"]}
+    asked = wire.ElicitRequestFormParams(
+        message="Which?",
+        requested_schema={"type": "object", "properties": {"one": field, "two": other}},
+    )
+    schema = question_of(asked).schema
+    assert schema is not None
+    choices = [{"const": "a", "title": "One"}, {"const": "b", "title": "Two"}]
+    assert schema["properties"] == {
+        "one": {"type": "string", "oneOf": choices},
+        "two": {"type": "string", "enum": ["a"]},
+    }

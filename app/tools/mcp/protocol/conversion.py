@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import mcp_types as wire
 
-from app.domain.json_values import JsonObject
+from app.domain.json_values import Json, JsonObject, as_object
 from app.tools.mcp.client import (
     InputRequired,
     Question,
@@ -122,7 +122,30 @@ def input_required(result: wire.InputRequiredResult) -> InputRequired:
 def question_of(params: wire.ElicitRequestParams) -> Question:
     if isinstance(params, wire.ElicitRequestURLParams):
         return Question(message=params.message, url=params.url)
-    return Question(message=params.message, schema=params.requested_schema)
+    return Question(message=params.message, schema=_with_titles(params.requested_schema))
+
+
+def _with_titles(schema: JsonObject) -> JsonObject:
+    """The schema with the names of choices as JSON Schema has them. Older servers write them as `enumNames`."""
+    properties = as_object(schema.get("properties"))
+    if properties is None:
+        return schema
+    return {**schema, "properties": {name: _titled(each) for name, each in properties.items()}}
+
+
+def _titled(field: Json) -> Json:
+    given = as_object(field)
+    if given is None or "enumNames" not in given:
+        return field
+    rest = {key: value for key, value in given.items() if key != "enumNames"}
+    values, names = given.get("enum"), given["enumNames"]
+    if not isinstance(values, list) or not isinstance(names, list) or len(values) != len(names):
+        return rest
+    del rest["enum"]
+    choices = [
+        {"const": value, "title": str(name)} for value, name in zip(values, names, strict=True)
+    ]
+    return {**rest, "oneOf": choices}
 
 
 def wire_replies(replies: Mapping[str, QuestionReply]) -> wire.InputResponses:
