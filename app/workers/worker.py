@@ -76,6 +76,7 @@ class Worker:
                     self.worker_id,
                     self._heartbeat_timeout,
                     dispatch_id,
+                    attempt=key.attempt,
                     unless_lost=claim.losses_to_skip,
                 )
                 claim.losses = None if claimed is None else claimed.record.losses

@@ -86,9 +86,9 @@ def free_slots(worker: Worker) -> int:
     return reserved
 
 
-def claim_bytes(run: Run) -> bytes:
-    """Bytes that only a claim sends: the id of the run, then that of its new owner."""
-    return UUID(run.id).bytes + b"\0\0\0\x10" + UUID(run.replica.me).bytes
+def claim_bytes(replica: Replica) -> bytes:
+    """Bytes that only a claim sends: the id of the new owner, then that there is no id of a delivery."""
+    return UUID(replica.me).bytes + b"\xff\xff\xff\xff"
 
 
 async def assert_resumed_once(run: Run, probe: Probe) -> None:
@@ -242,7 +242,7 @@ async def test_a_claim_without_a_reply_loses_no_decision_and_no_slot(
         run, ticket = await suspended_run(replica)
         await replica.database.pool.execute("UPDATE runs SET losses = 1")
         break_at = forwarder.lose_reply_to if arrives else forwarder.lose
-        break_at(claim_bytes(run))
+        break_at(claim_bytes(run.replica))
         with capture_logs() as logs:
             decided = await run.decide(ticket, "approve")
         assert "run_not_claimed" in {entry["event"] for entry in logs}
@@ -314,3 +314,18 @@ async def test_a_run_that_another_worker_has_claimed_frees_the_slot(
         assert free_slots(other.worker) == 2
         held.open.set()
         await assert_resumed_once(run, held)
+
+
+async def test_a_delivery_from_before_the_last_claim_does_not_resume_a_waiting_run(
+    database_url: str, guarded: Probe
+) -> None:
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        before = await run.now()
+        stale = RunKey(before.tenant, before.thread_id, before.id, before.attempt - 1)
+        assert replica.worker.slots.reserve()
+        assert not await replica.worker.claim_and_launch(stale, None)
+        after = await run.now()
+        assert (after.status, after.attempt) == (RunStatus.WAITING, before.attempt)
+        await run.decide(ticket, "approve")
+        await assert_resumed_once(run, guarded)

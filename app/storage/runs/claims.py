@@ -155,6 +155,9 @@ WITH thread AS (
             AS has_partial_answer
     FROM runs r, thread
     WHERE r.tenant = :tenant AND r.id = :run_id AND r.admitted AND r.status <> 'done'
+        -- A delivery from before the run's last claim is stale: that claim has read what it was for.
+        AND (r.status <> 'waiting' OR r.attempt = coalesce(:attempt::int, r.attempt)
+            OR r.cancel_requested_at IS NOT NULL)
         AND (r.owner IS NULL OR NOT EXISTS (
             SELECT FROM workers w WHERE w.id = r.owner AND w.heartbeat_at > now() - :timeout::interval))
         -- A run that is to be cancelled executes no code that could take its worker along.
@@ -258,12 +261,14 @@ async def claim(
     timeout: float,
     dispatch_id: str | None = None,
     *,
+    attempt: int | None = None,
     unless_lost: Collection[int] = (),
 ) -> ClaimedRow | None:
     """Claim a run whose owner is dead or missing. At most one worker gets it.
 
-    In a transaction of the caller if `pool` is its connection. Returns None if the run isn't free, or if its
-    losses would be one of `unless_lost` and it has no cancel request. The same statement appends the run's pending inputs to the log, with an event for each.
+    In a transaction of the caller if `pool` is its connection. Returns None if the run isn't free, if it waits
+    and was claimed since `attempt`, or if its losses would be one of `unless_lost`. A run with a cancel request is
+    claimed all the same. The same statement appends the run's pending inputs to the log, with an event for each.
     """
     row = await pool.fetchrow(
         *_CLAIM(
@@ -273,6 +278,7 @@ async def claim(
             owner=owner,
             timeout=timedelta(seconds=timeout),
             dispatch_id=dispatch_id,
+            attempt=attempt,
             event_type=InputDelivered.event_type,
             unless_lost=list(unless_lost),
         )
