@@ -78,6 +78,8 @@ class Follower:
         """Set by an event after which the run may need a decision. The run's row is read then."""
         self._was_finished = False
         """Set if the run's row shows that the stream ends. The log is then read once more."""
+        self._last_event = 0
+        """The thread's last event at the moment at which the run's row was read."""
         self._sent_at = asyncio.get_running_loop().time()
         self._first_page: EventPage | None = None
         subscription.cursor = after
@@ -108,6 +110,8 @@ class Follower:
                 if self._is_end(received[-1]) if received else self._was_finished:
                     return
                 finished = await self._is_finished()
+                if finished is True and self._last_event == self._cursor:
+                    return
                 self._may_end = finished is not False
                 # Its last events may have been committed after the log was read.
                 self._was_finished = finished is True
@@ -197,6 +201,7 @@ class Follower:
         except DATABASE_UNAVAILABLE:
             self._must_read_log = True
             return None
+        self._last_event = 0 if found is None else found.last_event
         if found is None or found.status is RunStatus.DONE:
             return True
         return found.needs_decision and not self._scope.until_done

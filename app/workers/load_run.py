@@ -116,19 +116,17 @@ async def _stored(
     )
     if is_first:
         return log, ActivationStart(continues=claimed.is_announced)
-    return log, await _start_of(context, claimed, stored)
+    return log, _start_of(claimed, stored)
 
 
-async def _start_of(
-    context: ExecutionContext, claimed: ClaimedRun, stored: StoredProgress
-) -> ActivationStart:
+def _start_of(claimed: ClaimedRun, stored: StoredProgress) -> ActivationStart:
     record = claimed.record
     return ActivationStart(
         continues=claimed.previous_state is RunStatus.RUNNING and stored.is_open,
         step_begun=stored.begun_step == record.steps + 1,
         calls=[state for state, _ in stored.calls],
         marked_at={state.call.id: at for state, at in stored.calls if at is not None},
-        tickets=await TicketAnswers(context, record).unapplied(),
+        tickets=stored.tickets,
     )
 
 
@@ -137,4 +135,4 @@ async def step_progress(context: ExecutionContext, claimed: ClaimedRun) -> Activ
     if claimed.record.attempt == 1:
         return ActivationStart(continues=claimed.is_announced)
     stored = await loading.load(context.database.pool, claimed.record, with_log=False)
-    return await _start_of(context, claimed, stored)
+    return _start_of(claimed, stored)

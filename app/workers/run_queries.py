@@ -44,6 +44,9 @@ class TicketAnswers:
         ]
 
     async def _all(self) -> Sequence[Ticket]:
+        if self.record.attempt == 1:
+            # Tickets are opened by the commit that suspends the run, and a suspended run gets a new attempt.
+            return ()
         tenant, run_id = self.record.tenant, self.record.id
         return await _read_with_retries(
             self.context, lambda connection: tickets.of_run(connection, tenant, run_id)

@@ -64,7 +64,7 @@ async def decide(
     principal.require(Scope.DECISIONS_WRITE)
     to_claim, claimed, attempted = None, None, DecisionAttempt()
     try:
-        async with ctx.events.transaction() as transaction:
+        async with ctx.events.transaction(by_key=True) as transaction:
             connection = transaction.connection
             await begin_idempotent(connection, principal, once)
             ids = [id for each in requests if (id := canonical_uuid(each.ticket)) is not None]

@@ -9,12 +9,14 @@ from app.domain.events.run_events import RUN_FINISH, RUN_START
 from app.domain.events.step_events import STEP_END, STEP_START
 from app.domain.runs.runs import RunRecord
 from app.domain.threads.messages import LoggedMessage
+from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import CallState
 from app.storage.codec import Row
 from app.storage.postgres.database import RawPool
 from app.storage.postgres.named_parameters import NamedSql
 from app.storage.runs.tool_calls import call_of
 from app.storage.threads.messages import HISTORY, bytes_of, decoded
+from app.storage.tickets.tickets import TICKET_AS_JSON, ticket_of_json
 
 _EVENTS_OF_RUN = """SELECT event_type, step FROM events
     WHERE :with_progress AND tenant = :tenant AND thread_id = :thread_id AND run_id = :run_id AND seq >= :events_from"""
@@ -30,6 +32,12 @@ FROM threads t WHERE t.tenant = :tenant AND t.id = :thread_id
 UNION ALL
 SELECT 'call', c.position, NULL, NULL, NULL, to_jsonb(c)::text, NULL, NULL, NULL, NULL, NULL, c.started_at
 FROM tool_calls c WHERE :with_progress AND c.tenant = :tenant AND c.run_id = :run_id
+UNION ALL
+SELECT 'ticket', NULL, NULL, NULL, NULL, {TICKET_AS_JSON}::text, NULL, NULL, NULL, NULL, NULL, k.created_at
+FROM tickets k LEFT JOIN decisions d
+    ON d.tenant = k.tenant AND d.ticket = k.id AND d.decision_id = k.decision_id
+WHERE :with_progress AND k.tenant = :tenant AND k.run_id = :run_id
+    AND (k.status = 'open' OR k.status IN ('decided', 'expired') AND k.applied_at IS NULL)
 UNION ALL
 SELECT 'progress', (newest.event_type <> '{RUN_FINISH}')::int, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     begun.step, NULL, NULL
@@ -66,6 +74,8 @@ class StoredProgress:
     """The log of events has a `run_start` without its `run_finish`."""
     begun_step: int
     """The last step that was started; 0 if none was."""
+    tickets: Sequence[Ticket] = ()
+    """The run's tickets that are open, or decided and not applied, oldest first."""
 
 
 async def load(
@@ -88,10 +98,13 @@ async def load(
             from_seq=from_seq,
         )
     )
-    *_, progress = rows
-    by_part: dict[str, list[Row]] = {"call": [], "mark": [], "message": [], "progress": []}
+    by_part: dict[str, list[Row]] = {
+        part: [] for part in ("call", "mark", "message", "progress", "ticket")
+    }
     for row in rows:
         by_part[row["part"]].append(row)
+    [progress] = by_part["progress"]
+    tickets = [ticket_of_json(json.loads(row["content"])) for row in by_part["ticket"]]
     mark = by_part["mark"][0] if by_part["mark"] else None
     return StoredProgress(
         log=await decoded(by_part["message"]),
@@ -100,4 +113,5 @@ async def load(
         calls=[(call_of(json.loads(row["content"])), row["created_at"]) for row in by_part["call"]],
         is_open=bool(progress["seq"]),
         begun_step=progress["step_index"] or 0,
+        tickets=sorted(tickets, key=lambda ticket: (ticket.created_at, ticket.id)),
     )

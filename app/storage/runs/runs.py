@@ -499,7 +499,9 @@ async def stream_of_run(pool: RawPool, tenant: Tenant, run_id: RunId) -> RunStre
 
 
 _STATUS = """
-SELECT r.status, r.status = 'waiting' AND (r.pause_requested_at IS NOT NULL OR EXISTS (
+SELECT r.status, (SELECT h.next_seq - 1 FROM event_heads h
+    WHERE h.tenant = r.tenant AND h.thread_id = r.thread_id) AS last_event,
+    r.status = 'waiting' AND (r.pause_requested_at IS NOT NULL OR EXISTS (
     SELECT FROM tickets t WHERE t.tenant = r.tenant AND t.run_id = r.id
         AND t.status = 'open' AND t.kind NOT IN ('child', 'event')
     UNION ALL
@@ -522,8 +524,12 @@ class StoredStatus:
     status: RunStatus
     needs_decision: bool
     """The run waits, and a person has to decide a ticket or to resume it. Any other wait ends by itself."""
+    last_event: int
+    """The number of the thread's last event at the same moment."""
 
 
 async def status_of_run(pool: RawPool, tenant: Tenant, run_id: RunId) -> StoredStatus | None:
     row = await pool.fetchrow(_STATUS, tenant, run_id)
-    return None if row is None else StoredStatus(RunStatus(row["status"]), row["needs_decision"])
+    if row is None:
+        return None
+    return StoredStatus(RunStatus(row["status"]), row["needs_decision"], row["last_event"] or 0)

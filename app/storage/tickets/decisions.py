@@ -28,6 +28,12 @@ decision_columns = (
     decisions.c.at.label("d_at"),
 )
 
+DECISION_AS_JSON = (
+    "jsonb_build_object('d_action', d.action, 'd_payload', d.payload, 'd_reason', d.reason, "
+    "'d_subject', d.subject, 'd_at', d.at)"
+)
+"""SQL: these columns of the decision `d` as JSON."""
+
 DECISION_NAMES = tuple(column.name for column in decision_columns)
 
 

@@ -4,6 +4,8 @@ Each change of a ticket adds a notice to its tenant's feed in the same transacti
 """
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -43,7 +45,7 @@ from app.storage.codec import Row
 from app.storage.postgres.database import Connection
 from app.storage.postgres.statements import prepared
 from app.storage.tables import decisions, ticket_feed, tickets
-from app.storage.tickets.decisions import decision_columns, decision_of
+from app.storage.tickets.decisions import DECISION_AS_JSON, decision_columns, decision_of
 
 _winner = (
     (decisions.c.tenant == tickets.c.tenant)
@@ -90,6 +92,17 @@ def ticket_of(row: Row) -> Ticket:
         if row["event_name"] is None
         else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),
     )
+
+
+TICKET_AS_JSON = f"(to_jsonb(k) || {DECISION_AS_JSON})"
+"""SQL: the ticket `k` with its decision `d` as JSON."""
+_TIMES = ("created_at", "updated_at", "applied_at", "expires_at", "d_at")
+
+
+def ticket_of_json(columns: dict[str, Any]) -> Ticket:
+    """A ticket of `TICKET_AS_JSON`."""
+    times = {name: columns[name] and datetime.fromisoformat(columns[name]) for name in _TIMES}
+    return ticket_of({**columns, **times})
 
 
 _OF_RUN = prepared(
