@@ -134,7 +134,10 @@ class ModelCatalog:
             return OpenAICompatibleModel(endpoint, self._shared_client())
         if spec.provider == ANTHROPIC:
             endpoint = self._endpoint(spec, ANTHROPIC_BASE_URL)
-            return AnthropicModel(endpoint, self._shared_client())
+            try:
+                return AnthropicModel(endpoint, self._shared_client())
+            except ConfigurationError as error:
+                raise ConfigurationError(f"[models.{spec.name}] {error}") from None
         return self._pydantic_ai_model(spec)
 
     def _shared_client(self) -> httpx2.AsyncClient:

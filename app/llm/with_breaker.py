@@ -96,10 +96,10 @@ class ModelWithBreaker:
     def name(self) -> str:
         return self._model.name
 
-    def has_native_output(self, *, with_tools: bool) -> bool:
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
         model = self._model
         return isinstance(model, NativeOutputModel) and model.has_native_output(
-            with_tools=with_tools
+            with_tools=with_tools, models=models
         )
 
     @asynccontextmanager

@@ -47,8 +47,8 @@ class AnthropicModel:
     def name(self) -> str:
         return self._endpoint.model
 
-    def has_native_output(self, *, with_tools: bool) -> bool:
-        return traits_of(self.name).has_native_output
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
+        return all(traits_of(name).has_native_output for name in models or [self.name])
 
     @asynccontextmanager
     async def stream(

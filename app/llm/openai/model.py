@@ -44,7 +44,7 @@ class OpenAICompatibleModel:
     def name(self) -> str:
         return self._endpoint.model
 
-    def has_native_output(self, *, with_tools: bool) -> bool:
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
         return self._dialect.keeps_to_schemas
 
     @asynccontextmanager

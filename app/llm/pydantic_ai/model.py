@@ -100,10 +100,14 @@ class PydanticAIModel:
         if self._client is not None:
             await self._client.aclose()
 
-    def has_native_output(self, *, with_tools: bool) -> bool:
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
         """Google's older models can't combine it with tools."""
-        is_supported = bool(self._model.profile.get("supports_json_schema_output", False))
-        return is_supported and not (with_tools and self._model.system.startswith("google"))
+        if with_tools and self._model.system.startswith("google"):
+            return False
+        return all(
+            bool(self._upstream(name).profile.get("supports_json_schema_output", False))
+            for name in models or [self.name]
+        )
 
     @asynccontextmanager
     async def stream(

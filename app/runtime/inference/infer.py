@@ -20,10 +20,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.events.step_events import InferenceComplete, InferenceRetry
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.inference.options import (
-    NO_OPTIONS,
-    InferenceOptions,
     models_in_order,
-    options_from_json,
 )
 from app.domain.runs.limits import OnLimit
 from app.domain.runs.rate_limits import PartialAnswer, TimedPause
@@ -59,7 +56,7 @@ from app.runtime.inference.recovery import (
 from app.runtime.inference.request import request_for
 from app.runtime.inference.retries import Attempts, PauseNeeded
 from app.runtime.inference.streamed_answer import StreamedAnswer, usage_json
-from app.runtime.inference.structured_output import answer_tool
+from app.runtime.inference.structured_output import answer_tool, overrides_of
 from app.runtime.phases import NO_REQUESTS, HookRequests
 from app.runtime.plugins import OverrideInference
 from app.runtime.ports.models import ModelRequest, StopReason
@@ -119,7 +116,7 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
     If the answer fails, the run keeps its text. The run's options override the agent's, and those of
     plugins override both.
     """
-    options = run.agent.spec.options.overridden_by(_overrides_of(run))
+    options = run.agent.spec.options.overridden_by(overrides_of(run))
     for override in requests.all_of(OverrideInference):
         options = options.overridden_by(override.options)
     request = await with_files(run.files, request_for(run, requests, options))
@@ -154,11 +151,6 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
 
 def _milliseconds(begin: datetime, end: datetime | None) -> int | None:
     return None if end is None else max(0, round((end - begin).total_seconds() * 1000))
-
-
-def _overrides_of(run: ActiveRun) -> InferenceOptions:
-    stored = run.record.request.get("overrides")
-    return NO_OPTIONS if stored is None else options_from_json(stored)
 
 
 def _ends_the_run(run: ActiveRun, reason: InterruptReason) -> bool:
@@ -202,7 +194,7 @@ class _Inference:
         self._requests = 1
         self._partial = partial_answer(run)
         self.answer = StreamedAnswer(
-            run, "" if self._partial is None else self._partial.text, answer_tool(run.agent)
+            run, "" if self._partial is None else self._partial.text, answer_tool(run)
         )
         self.attempts = Attempts(
             models_in_order(run.agent.model.name, request.options, self._policy),

@@ -11,6 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.domain.ids import MessageId
+from app.domain.inference.options import (
+    NO_OPTIONS,
+    InferenceOptions,
+    models_in_order,
+    options_from_json,
+)
 from app.domain.json_tokens import has_more_tokens
 from app.domain.json_values import (
     JsonObject,
@@ -54,27 +60,35 @@ _CORRECTIONS: StateKey[Corrections, Corrections] = StateKey(
 )
 
 
+def overrides_of(run: ActiveRun) -> InferenceOptions:
+    """The options that the run's start overrides."""
+    stored = run.record.request.get("overrides")
+    return NO_OPTIONS if stored is None else options_from_json(stored)
+
+
 # --- the request ----------------------------------------------------------------------------------
 
 
-def mode_of(agent: ResolvedAgent, output: OutputFormat) -> OutputMode:
-    """How the agent's model is asked for its final answer; never `auto`."""
+def mode_of(run: ActiveRun, output: OutputFormat) -> OutputMode:
+    """How the agent's model and its fallbacks are asked for the final answer; never `auto`."""
     if output.spec.mode is not OutputMode.AUTO:
         return output.spec.mode
-    model = agent.model
+    agent = run.agent
+    model, spec = agent.model, agent.spec
+    options = spec.options.overridden_by(overrides_of(run))
     is_native = isinstance(model, NativeOutputModel) and model.has_native_output(
-        with_tools=bool(agent.tools)
+        with_tools=bool(agent.tools), models=models_in_order(model.name, options, spec.retry)
     )
     return OutputMode.NATIVE if is_native else OutputMode.TOOL
 
 
-def answer_tool(agent: ResolvedAgent) -> str | None:
+def answer_tool(run: ActiveRun) -> str | None:
     """The name of the tool that the model calls with its answer, if it answers so."""
-    output = agent.output
-    if output is None or mode_of(agent, output) is not OutputMode.TOOL:
+    output = run.agent.output
+    if output is None or mode_of(run, output) is not OutputMode.TOOL:
         return None
     name = output.spec.name
-    while name in agent.tools:
+    while name in run.agent.tools:
         name += "_"
     return name
 
@@ -86,12 +100,12 @@ def with_output_format(run: ActiveRun, request: ModelRequest) -> ModelRequest:
         return request
     spec, is_correction = output.spec, _is_correction(run)
     tool_choice = "none" if is_correction and request.tools else request.tool_choice
-    match mode_of(run.agent, output):
+    match mode_of(run, output):
         case OutputMode.NATIVE:
             native = NativeOutput(spec.name, spec.schema, spec.strict)
             return replace(request, output=native, tool_choice=tool_choice)
         case OutputMode.TOOL:
-            name = answer_tool(run.agent) or spec.name
+            name = answer_tool(run) or spec.name
             descriptor = ToolDescriptor(
                 name=name,
                 description="Give your final answer. The arguments are the answer.",

@@ -1,5 +1,6 @@
 """Structured output: its format, and models whose providers write it themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -28,4 +29,5 @@ class NativeOutput:
 class NativeOutputModel(Protocol):
     """A model that can say whether its provider writes structured output."""
 
-    def has_native_output(self, *, with_tools: bool) -> bool: ...
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
+        """`models` are the provider's names of those that may answer; without them it is this one."""
