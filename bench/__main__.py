@@ -27,6 +27,7 @@ from bench.growth import EARLY, LATE, growth
 from bench.machine import machine
 from bench.memory import memory
 from bench.processes import NotStarted, Served
+from bench.providers import providers
 from bench.speed import Stage
 from bench.start import start
 from bench.storm import storm
@@ -46,6 +47,7 @@ TITLES = {
     "hitl": "hitl: a call that waits for its approval, then a reply",
     "crowd": "crowd: 500 streams at 50 tokens/s each",
     "storm": "storm: 2,000 streams that open again at once, beside what is named instead of the floor",
+    "providers": "providers: reading the streams of each provider, without a server",
     "growth": f"growth: turn {LATE} of a thread, beside turn {EARLY} instead of the floor",
     "start": "start: one more server process on a database that has the schema",
     "memory": "memory: what waiting costs",
@@ -99,7 +101,7 @@ async def _measure(options: argparse.Namespace) -> str:
         )
         about = await machine(postgres)
         sections = [
-            (TITLES[name], await _lines(name, stage, quick=options.quick))
+            (TITLES[name], await _lines(name, stage, model, quick=options.quick))
             for name in TITLES
             if name in options.only and name != "start"
         ]
@@ -110,7 +112,7 @@ async def _measure(options: argparse.Namespace) -> str:
         return f"{about}\n\n{printed(sections)}"
 
 
-async def _lines(name: str, stage: Stage, *, quick: bool) -> Sequence[Line]:
+async def _lines(name: str, stage: Stage, model: Served, *, quick: bool) -> Sequence[Line]:
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
     if name in SPEED:
         return await SPEED[name](stage)
@@ -118,6 +120,8 @@ async def _lines(name: str, stage: Stage, *, quick: bool) -> Sequence[Line]:
         return await crowd(stage, streams=100 if quick else 500)
     if name == "storm":
         return await storm(stage, streams=400 if quick else 2_000)
+    if name == "providers":
+        return await providers(model.base, answers=40 if quick else 200)
     if name == "growth":
         if stage.postgres is None:
             return [Line("needs DATABASE_URL", "")]
