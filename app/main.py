@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp
 
 from app.api import (
@@ -55,6 +56,7 @@ from app.http.limits.draining import CloseWhileDraining, DrainState
 from app.http.limits.long_polls import LongPolls
 from app.http.limits.opening_turns import OpeningTurns
 from app.http.openapi import (
+    OpenAPIDocument,
     declare_descriptions,
     declare_security,
     operation_id,
@@ -122,6 +124,7 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
@@ -182,8 +185,10 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
     if settings.console:
         app.include_router(console.router)
         app.include_router(sign_in.router, dependencies=checks)
-    # Built at start, off the event loop: it takes long enough to delay other requests.
-    app.openapi()
+    app.add_route("/openapi.json", OpenAPIDocument(app.openapi).respond, include_in_schema=False)
+    # The framework builds a route when it is first looked for, which would delay the first requests.
+    for _ in iter_route_contexts(app.routes):
+        pass
     return app
 
 

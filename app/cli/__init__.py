@@ -5,10 +5,12 @@ with a code, without a traceback.
 """
 
 from app.cli.exit_codes import ExitCode
+from app.cli.structlog_import import import_structlog
 
 
 def main() -> None:
     try:
+        import_structlog()
         # Imported here, so that Ctrl-C during the imports prints no traceback.
         from app.cli.commands import app  # noqa: PLC0415  see above
 

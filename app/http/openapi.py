@@ -2,10 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
 from typing import Any
 
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
+from starlette.requests import Request
+
+from app.domain.json_values import compact
 
 STREAM_TOKEN = "stream_token"
 
@@ -24,6 +29,22 @@ _SCHEMES = {
         "description": "A token from POST /v1/stream-tokens. It opens one stream.",
     },
 }
+
+
+class OpenAPIDocument:
+    """The document as a response. Few clients ask for it, and it takes half a second, so the first one waits."""
+
+    def __init__(self, build: Callable[[], Mapping[str, Any]]) -> None:
+        self._build = build
+        self._lock = Lock()
+        self._body: bytes | None = None
+
+    def respond(self, _: Request) -> Response:
+        """Runs in a thread, so that other requests don't wait."""
+        with self._lock:
+            if self._body is None:
+                self._body = compact(self._build()).encode()
+        return Response(self._body, media_type="application/json")
 
 
 def operation_id(route: APIRoute) -> str:

@@ -105,8 +105,9 @@ class ModelCatalog:
 
     async def load_prices(self) -> None:
         """Load the public price list, if a configured model may be in it."""
-        if any(spec.provider != SCRIPTED and spec.price is None for spec in self.specs):
-            await self._public_prices.load()
+        for spec in self.specs:
+            if spec.price is None:
+                await self.prices(spec.name).load()
 
     def problem(self, name: str) -> str | None:
         """Return why this model can't work, or None. Doesn't call the model."""

@@ -8,7 +8,12 @@ from alembic.script import ScriptDirectory
 
 from app.storage import schema_revision, unreleased
 
-_IMPORTED = "import sys, app.cli.server.event_loop, app.cli.server.serving; print(*sys.modules)"
+_IMPORTED = """
+from app.cli.structlog_import import import_structlog
+import_structlog()
+import sys, app.cli.server.event_loop, app.cli.server.serving
+print(*sys.modules)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +27,16 @@ def imported() -> set[str]:
     [
         "a2a",
         "alembic",
+        "genai_prices",
+        "greenlet",
         "anthropic",
         "google",
         "mcp",
         "nats",
         "openai",
         "pydantic_ai",
+        "pygments",
+        "rich",
         "sqlalchemy.orm",
         "yaml",
     ],

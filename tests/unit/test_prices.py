@@ -10,6 +10,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.usage.billed_requests import BilledTokens, Cost
 from app.llm.catalog import ModelCatalog
 from app.llm.price_table import PRICED_BY_FILE, PriceTable, price_from_table
+from app.llm.prices.public_prices import PublicPrices
 from app.llm.specs import ModelSpec, spec_from_table
 from app.runtime.billing import billed_tokens
 from app.runtime.ports.models import TokenUsage
@@ -148,3 +149,25 @@ def test_output_has_the_reasoning_and_the_cache_is_part_of_the_input(
     usage: TokenUsage, tokens: BilledTokens
 ) -> None:
     assert billed_tokens(usage) == tokens
+
+
+@pytest.mark.parametrize(
+    "address, is_loaded",
+    [
+        ("http://127.0.0.1:11434/v1", False),
+        ("http://[::1]/v1", False),
+        ("http://vllm:8000/v1", False),
+        ("https://api.groq.com/openai/v1", True),
+    ],
+)
+async def test_the_public_prices_are_not_loaded_for_a_server_of_ones_own(
+    address: str, is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[PublicPrices] = []
+
+    async def load(self: PublicPrices) -> None:
+        loads.append(self)
+
+    monkeypatch.setattr(PublicPrices, "load", load)
+    await ModelCatalog([spec("x", base_url=address)], {}).load_prices()
+    assert bool(loads) is is_loaded

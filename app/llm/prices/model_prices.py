@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from app.domain.usage.billed_requests import BilledTokens, Cost
 from app.llm.price_table import PriceTable
@@ -28,7 +30,7 @@ class ModelPrices:
         self,
         provider: str,
         tables: Mapping[str, PriceTable],
-        list_: PriceList,
+        list_: PriceList | None,
         public: PublicPrices,
     ) -> None:
         self.provider = provider
@@ -37,12 +39,15 @@ class ModelPrices:
         self._public = public
 
     async def load(self) -> None:
-        await self._public.load()
+        if self._list is not None:
+            await self._public.load()
 
     def cost(self, model: str, tokens: BilledTokens, at: datetime) -> Cost | None:
         table = self._tables.get(model)
         if table is not None:
             return table.cost(tokens)
+        if self._list is None:
+            return None
         return self._public.cost(self._list, model, tokens, at)
 
 
@@ -85,9 +90,22 @@ def _model(spec: ModelSpec) -> str:
     return spec.model.partition(":")[2] if spec.provider == "pydantic-ai" else spec.model
 
 
-def _price_list(spec: ModelSpec, provider: str) -> PriceList:
-    """An OpenAI-compatible server is found by its address: it may be of any provider, or of none."""
+def _price_list(spec: ModelSpec, provider: str) -> PriceList | None:
+    """An OpenAI-compatible server is found by its address: it may be of any provider, or of none.
+
+    A server of your own network is in no list, so the list, which takes 10 MB, isn't loaded for it.
+    """
     known = _IDS_IN_LIST.get(provider, provider)
     if known == "openai" and spec.base_url is not None:
-        return PriceList(api_url=spec.base_url)
+        return None if _is_private(spec.base_url) else PriceList(api_url=spec.base_url)
     return PriceList(known)
+
+
+def _is_private(address: str) -> bool:
+    """Whether the host is an IP address, or a name that only a local network knows."""
+    host = urlsplit(address).hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return "." not in host
+    return True
