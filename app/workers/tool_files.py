@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.commands.files.save_from_tool import ToolOwner, refer_from_tool, save_from_tool
+from app.commands.files.save_from_tool import refer_from_tool, save_from_tool
 from app.commands.files.writing import NewFile
+from app.commands.tool_owner import ToolOwner
 from app.domain.files.files import StoredFile
 from app.domain.ids import CallId, FileId, canonical_uuid
 from app.events.transaction import EventTransactions

@@ -10,8 +10,8 @@ import pytest
 from app.api.runs.lineage import ArtifactOut
 from app.clock import SystemClock
 from app.commands.files.delete import delete_file
-from app.commands.files.save_from_tool import ToolOwner
 from app.commands.threads.threads import ChildThreads, delete_thread
+from app.commands.tool_owner import ToolOwner
 from app.domain.agents.backend_results import OUTPUT_KEY, Artifact
 from app.domain.errors import NotFound, OwnershipLost, TooLarge
 from app.domain.files.files import CHUNK_BYTES

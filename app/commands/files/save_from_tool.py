@@ -4,34 +4,19 @@ A worker that has lost the run or the task saves nothing.
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from app.commands.files.writing import NewFile, WrittenBytes, add_file, write_bytes
-from app.domain.children.background_tasks import TaskKey
-from app.domain.errors import OwnershipLost
+from app.commands.tool_owner import ToolOwner, locked_run
 from app.domain.events.tool_call_events import ArtifactSaved
 from app.domain.files.checks import refuse_too_many
 from app.domain.files.files import StoredFile
-from app.domain.ids import CallId, FileId, RunId, Tenant, ThreadId
-from app.domain.runs.runs import RunRecord, RunStatus
+from app.domain.ids import CallId, FileId
+from app.domain.runs.runs import RunRecord
 from app.events.transaction import EventTransactions, Transaction
 from app.queries.files.reading import file_not_found
-from app.storage.children import background_tasks
 from app.storage.files import blobs, files, saved_files
 from app.storage.files.saved_files import SavingCall
 from app.storage.postgres.database import RawPool
-from app.storage.runs import runs
-from app.storage.threads import threads
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOwner:
-    """The run of a tool, and what its worker owns: the run under this attempt, or a background task."""
-
-    tenant: Tenant
-    run_id: RunId
-    thread_id: ThreadId
-    fence: int | TaskKey
 
 
 async def save_from_tool(
@@ -47,7 +32,7 @@ async def save_from_tool(
 
     async def add(written: WrittenBytes) -> FileId:
         async with outgoing.transaction() as transaction:
-            record = await _locked_run(transaction, owner)
+            record = await locked_run(transaction.connection, owner)
             return await _add(transaction, record, call, new, written)
 
     return await write_bytes(pool, owner.tenant, new, pieces, max_bytes, add)
@@ -56,27 +41,11 @@ async def save_from_tool(
 async def refer_from_tool(outgoing: EventTransactions, owner: ToolOwner, file_id: FileId) -> None:
     """Let the run's thread refer to a file of the tenant; refuse one that was deleted meanwhile."""
     async with outgoing.transaction() as transaction:
-        record = await _locked_run(transaction, owner)
+        record = await locked_run(transaction.connection, owner)
         connection = transaction.connection
         if not await files.get_all(connection, record.tenant, [file_id], lock=True):
             raise file_not_found(file_id)
         await files.refer(connection, record.tenant, record.thread_id, [file_id])
-
-
-async def _locked_run(transaction: Transaction, owner: ToolOwner) -> RunRecord:
-    """Lock the thread and the run, and check that this worker still owns the run or the task."""
-    connection = transaction.connection
-    thread = await threads.lock(connection, owner.tenant, owner.thread_id)
-    record = await runs.lock(connection, owner.tenant, owner.run_id)
-    if thread is None or record is None or not await _is_owned(transaction, record, owner.fence):
-        raise OwnershipLost(owner.run_id)
-    return record
-
-
-async def _is_owned(transaction: Transaction, record: RunRecord, fence: int | TaskKey) -> bool:
-    if isinstance(fence, TaskKey):
-        return await background_tasks.is_owned(transaction.connection, fence)
-    return record.attempt == fence and record.status is RunStatus.RUNNING
 
 
 async def _add(
