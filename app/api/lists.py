@@ -1,11 +1,13 @@
-"""What all lists take: `order`, `cursor`, `limit`, and for most of them a period of creation."""
+"""What all lists take: `order`, `cursor`, `limit`, and for most of them a period of creation. Exports as lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
+from fastapi.responses import StreamingResponse
 
 from app.api.schemas.common import Instant
 from app.domain.slices import Order, PageRequest, Slice
@@ -13,6 +15,8 @@ from app.http import cursors
 from app.http.query_params import in_event_loop
 
 T = TypeVar("T")
+
+LINES_OF_JSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +109,16 @@ def numbered_page(items: Sequence[T], requested: PageRequest) -> Slice[tuple[int
         shown = last if requested.order is Order.ASC else len(numbered) + 1 - last
         numbered = numbered[max(shown, 0) :]
     return Slice(tuple(numbered[: requested.limit]), len(numbered) > requested.limit)
+
+
+async def exported(lines: AsyncGenerator[str]) -> StreamingResponse:
+    """A response with lines of JSON, sent as they are read. Reads the first ones now: an error can still become
+    an error response."""
+    return StreamingResponse(_after(await anext(lines, ""), lines), media_type=LINES_OF_JSON)
+
+
+async def _after(first: str, lines: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    async with aclosing(lines):
+        yield first
+        async for more in lines:
+            yield more

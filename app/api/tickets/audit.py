@@ -1,13 +1,12 @@
 """Routes of the audit: of one run, and of a period as lines of JSON."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from app.api.lists import ListedAscending
+from app.api.lists import LINES_OF_JSON, ListedAscending, exported
 from app.api.schemas.audit import AuditCaseOut, lines_of
 from app.api.schemas.common import Instant, Page, Uuid
 from app.context import ServiceContext
@@ -22,8 +21,6 @@ from app.http.error_codes import error_responses
 from app.queries import audit
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1", tags=["audit"])
-
-LINES_PER_PAGE = "application/x-ndjson"
 
 
 @router.get("/runs/{run_id}/audit", responses=error_responses("run_not_found"))
@@ -49,7 +46,7 @@ async def list_run_audit(
 @router.get(
     "/audit",
     response_class=StreamingResponse,
-    responses={200: {"content": {LINES_PER_PAGE: {}}, "description": "A JSON object per line"}},
+    responses={200: {"content": {LINES_OF_JSON: {}}, "description": "A JSON object per line"}},
 )
 async def export_audit(
     ctx: ContextDep,
@@ -66,19 +63,9 @@ async def export_audit(
     `expired`, `void` and `executed`, linked by `ticket`. Lines are grouped by ticket, oldest first.
     Adjoining periods have each line once."""
     period = Period(begin, end or ctx.clock.now())
-    lines = _lines(ctx, principal, period)
-    # Read the first lines now: an error can still become an error response.
-    first = await anext(lines, "")
-    return StreamingResponse(_after(first, lines), media_type=LINES_PER_PAGE)
+    return await exported(_lines(ctx, principal, period))
 
 
 async def _lines(ctx: ServiceContext, principal: Principal, period: Period) -> AsyncGenerator[str]:
     async for cases in audit.export_audit(ctx, principal, period):
         yield "".join(f"{compact(line)}\n" for case in cases for line in lines_of(case, period))
-
-
-async def _after(first: str, lines: AsyncGenerator[str]) -> AsyncGenerator[str]:
-    async with aclosing(lines):
-        yield first
-        async for more in lines:
-            yield more
