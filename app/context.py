@@ -9,6 +9,7 @@ from app.backends.registry import Backends
 from app.clock import Clock
 from app.domain.files.files import DEFAULT_MAX_FILE_BYTES
 from app.domain.ids import RunId, Tenant
+from app.domain.memories.memories import MemoryLimits
 from app.domain.redaction import Redact, unredacted
 from app.events.fanout.hub import Hub
 from app.events.transaction import EventTransactions, Publisher
@@ -27,6 +28,7 @@ class ServiceLimits:
     file_bytes: int = DEFAULT_MAX_FILE_BYTES
     signal_seconds: float = 86_400.0
     """Seconds that a signal without a ticket is kept."""
+    memory: MemoryLimits = MemoryLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +46,4 @@ class ServiceContext:
     inbox_poll: float = 2.0
     """Seconds after which a followed ticket feed is read without a hint."""
     redact: Redact = unredacted
+    memory_language: str = "english"

@@ -23,6 +23,8 @@ from app.api.files import routes as files
 from app.api.inputs import pending, routes
 from app.api.mcp import access as mcp_access
 from app.api.mcp import routes as mcp_servers
+from app.api.memories import export as memory_export
+from app.api.memories import routes as memories
 from app.api.runs import (
     background_tasks,
     explain,
@@ -167,6 +169,8 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
         mcp_access,
         usage,
         files,
+        memories,
+        memory_export,
         workers,
         server,
         changes,

@@ -2,10 +2,43 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Language: TypeAlias = Literal[
+    "simple",
+    "arabic",
+    "armenian",
+    "basque",
+    "catalan",
+    "danish",
+    "dutch",
+    "english",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hindi",
+    "hungarian",
+    "indonesian",
+    "irish",
+    "italian",
+    "lithuanian",
+    "nepali",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "serbian",
+    "spanish",
+    "swedish",
+    "tamil",
+    "turkish",
+    "yiddish",
+]
+"""The text search configurations that every Postgres has."""
 
 MIN_HEARTBEATS = 3
 """A process counts as dead only after this many missed heartbeats."""
@@ -225,6 +258,23 @@ class Settings(BaseSettings):
         description="Maximum size of a model's answer with its reasoning and calls. A longer answer is cut, "
         "as by its length limit.",
     )
+    max_memory_bytes: int = Field(
+        4_000, ge=100, le=100_000, description="Maximum size of one memory, its key and its value."
+    )
+    max_memories: int = Field(
+        1_000,
+        ge=1,
+        le=10_000,
+        description="Maximum number of memories of an owner, such as a user.",
+    )
+    max_memory_total_bytes: int = Field(
+        1_000_000, ge=100, description="Maximum size of all memories of an owner."
+    )
+    memory_language: Language = Field(
+        "english",
+        description="Language in which memories are searched, by the names of Postgres. `simple` finds exact words "
+        "only.",
+    )
     max_queue_per_thread: int = Field(
         100, ge=1, description="Maximum number of runs that queue for a thread."
     )
@@ -280,6 +330,11 @@ class Settings(BaseSettings):
         34_560_000.0,
         ge=3_600,
         description="How long the usage ledger is kept. By default 400 days.",
+    )
+    memory_retention: float | None = Field(
+        None,
+        ge=60,
+        description="How long a memory is kept after its last change. By default for ever.",
     )
     idempotency_retention: float = Field(
         86_400.0,

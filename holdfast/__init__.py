@@ -14,12 +14,15 @@ from app.domain.errors import (
     EventTimedOut,
     FileNotSaved,
     HoldfastError,
+    MemoryUnavailable,
     QuestionInvalid,
 )
+from app.domain.memories.memories import MemoryEntry, MemoryOwner, MemoryScope
 from app.domain.runs.run_info import RunInfo
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow, Happened
 from app.domain.tools.tool_calls import Effect, ResumeMode, SuspensionRequest
 from app.runtime.ports.call_waits import ApprovalGiven
+from app.runtime.ports.memory import Memory
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tool_files import OpenFile
 from app.runtime.state import MergeStrategy, StateKey, StateScope, UpdateRejected
@@ -41,6 +44,11 @@ __all__ = [
     "FunctionTool",
     "Happened",
     "HoldfastError",
+    "Memory",
+    "MemoryEntry",
+    "MemoryOwner",
+    "MemoryScope",
+    "MemoryUnavailable",
     "MergeStrategy",
     "OpenFile",
     "QuestionInvalid",

@@ -44,6 +44,7 @@ from app.runtime.plugins import (
     ViewRequest,
     WaitFor,
 )
+from app.runtime.ports.memory import MemoryReader
 from app.runtime.ports.tools import Tool
 from app.runtime.state import (
     Change,
@@ -69,6 +70,7 @@ __all__ = [
     "HookView",
     "InferenceOptions",
     "LoggedMessage",
+    "MemoryReader",
     "MergeStrategy",
     "Message",
     "OnlyTools",

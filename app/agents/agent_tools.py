@@ -11,6 +11,7 @@ from app.domain.ids import AgentId
 from app.runtime.plugins import PluginSet
 from app.runtime.ports.tools import Tool
 from app.tools.background import BACKGROUND_TOOLS
+from app.tools.memory import MEMORY_TOOLS
 from app.tools.skills.plugin import skills_plugin
 from app.tools.skills.skill import Skill
 from app.tools.subagent import SubagentTool
@@ -37,6 +38,8 @@ def tools_of(
     found = {name: tools[name] for name in spec.tools if MCP_SEPARATOR not in name}
     delegates = [SubagentTool(agents[name]) for name in spec.delegates]
     found |= {tool.descriptor.name: tool for tool in delegates}
+    if plugins.memory is not None:
+        found |= MEMORY_TOOLS
     for plugin in plugins.plugins:
         found |= {tool.descriptor.name: tool for tool in plugin.tools}
     return {**BACKGROUND_TOOLS, **found} if spec.background else found

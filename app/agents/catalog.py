@@ -39,6 +39,7 @@ from app.builtin_plugins.kinds import PluginKind
 from app.domain.agents.specs import AgentSpec
 from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId
+from app.domain.memories.tool_names import MEMORY_PLUGIN, MEMORY_TOOLS
 from app.llm.specs import ModelSpec
 from app.runtime.ports.tools import Tool
 from app.tools.functions.startup import StartupFunction
@@ -90,7 +91,9 @@ def load_catalog(
             check_always_shown(f"{key}.tool_search.always", entry, problems)
             transfers = [transfer_name(AgentId(agent)) for agent in entry.handoffs]
             delegations = [delegate_tool_name(AgentId(agent)) for agent in entry.delegates]
-            callable_ = [*entry.tools, *transfers, *delegations, *skill_tools_of(entry)]
+            of_memory = MEMORY_TOOLS if MEMORY_PLUGIN in entry.plugins else ()
+            of_plugins = [*transfers, *skill_tools_of(entry), *of_memory]
+            callable_ = [*entry.tools, *delegations, *of_plugins]
             check_skills(key, entry, skills, callable_, problems)
             check_own_tools(f"{key}.approval", entry.approval, callable_, problems)
             in_background = [*entry.tools, *delegations]

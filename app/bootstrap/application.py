@@ -19,6 +19,7 @@ from app.bootstrap.connections import (
 )
 from app.bootstrap.mcp import REFRESH_SECONDS, McpReports, StoredListings
 from app.bootstrap.mcp_tokens import token_services
+from app.bootstrap.memory import memory_rules
 from app.bootstrap.secrets import redactor_of
 from app.bootstrap.workers import Shutdown, build_workers
 from app.clock import SystemClock, new_id
@@ -135,6 +136,7 @@ async def _build(
     registry = AgentRegistry(catalog, models, database, backends, deps, mcp)
     await registry.publish()
 
+    memory = memory_rules(settings, redact)
     ctx = ServiceContext(
         database=database,
         events=transactions,
@@ -147,12 +149,14 @@ async def _build(
             message_bytes=settings.max_message_bytes,
             file_bytes=settings.max_file_bytes,
             signal_seconds=settings.signal_retention,
+            memory=memory.limits,
         ),
         send_cancel_hint=CancelHints(relay).send,
         heartbeat_timeout=settings.heartbeat_timeout,
         backends=backends,
         inbox_poll=settings.log_poll,
         redact=redact,
+        memory_language=memory.language,
     )
     execution = ExecutionContext(
         database=database,
@@ -169,6 +173,7 @@ async def _build(
         max_inline_bytes=settings.max_inline_bytes,
         max_file_bytes=settings.max_file_bytes,
         mcp=mcp,
+        memory=memory,
     )
     task_execution = TaskContext(
         database=database,
@@ -177,6 +182,7 @@ async def _build(
         redact=redact,
         mcp=mcp,
         max_file_bytes=settings.max_file_bytes,
+        memory=memory,
     )
     workers = build_workers(
         settings, worker_id, ctx, execution, task_execution, relay.set_has_others

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from app.builtin_plugins import context_window, permission, stop_conditions
+from app.builtin_plugins import context_window, memory, permission, stop_conditions
 from app.builtin_plugins.handoff import handoff_plugin
 from app.builtin_plugins.kinds import PluginKind
 from app.builtin_plugins.permission import approval_plugin
@@ -15,6 +15,7 @@ _ALL: tuple[PluginKind[Any], ...] = (
     stop_conditions.KIND,
     context_window.KIND,
     permission.KIND,
+    memory.KIND,
 )
 
 BUILTIN_KINDS: Mapping[str, PluginKind[Any]] = MappingProxyType({kind.name: kind for kind in _ALL})

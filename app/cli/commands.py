@@ -7,6 +7,7 @@ import typer
 
 from app.cli.client import (
     agent_commands,
+    memory_commands,
     run_commands,
     run_list,
     thread_list,
@@ -87,6 +88,13 @@ _keys = typer.Typer(no_args_is_help=True, help="API keys.")
 _keys.command("new")(setup_commands.create_key)
 _keys.command("hash")(setup_commands.hash_key)
 app.add_typer(_keys, name="keys", rich_help_panel="Set up and check")
+
+_memory = typer.Typer(no_args_is_help=True, help="What agents keep across runs.")
+_memory.command("list")(memory_commands.list_memories)
+_memory.command("show")(memory_commands.show)
+_memory.command("forget")(memory_commands.forget)
+_memory.command("export")(memory_commands.export)
+app.add_typer(_memory, name="memory", rich_help_panel="Runs, on a server")
 
 _mcp = typer.Typer(no_args_is_help=True, help="MCP servers.")
 _mcp.command("list")(mcp_commands.list_servers)

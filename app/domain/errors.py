@@ -25,6 +25,7 @@ HoldfastError
 ├── PluginFailed            a plugin's hook raised, or made a request that its phase doesn't accept
 ├── EventTimedOut           the event of `wait_for` did not come in time
 ├── OutcomeUnknown          a tool was interrupted, and whether it took effect is unknown
+├── MemoryUnavailable       an agent without memory, or a run that names no user
 ├── EventWaitInvalid        a `wait_for` that no signal could answer
 ├── OutputOverflow          a tool shows output faster than it can be saved, and doesn't wait
 └── OwnershipLost           this worker no longer owns the run: stop, write nothing
@@ -181,6 +182,10 @@ class OutcomeUnknown(HoldfastError):
 
 class FileNotSaved(HoldfastError):
     """A tool saves a file in a way that can't work. The message says what to do."""
+
+
+class MemoryUnavailable(HoldfastError):
+    """The call has no memory: its agent has none, or its run names no user. The message says what to do."""
 
 
 class EventWaitInvalid(HoldfastError):

@@ -16,6 +16,10 @@ class Scope(StrEnum):
     SIGNALS_WRITE = "signals:write"
     USAGE_READ = "usage:read"
     """Reads the tokens and the cost of all runs."""
+    MEMORIES_OWN = "memories:own"
+    """Reads, changes and deletes the memories of runs that the key itself starts."""
+    MEMORIES_ALL = "memories:all"
+    """Does the same with the memories of all owners of the tenant."""
     ADMIN = "admin"
 
 

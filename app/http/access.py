@@ -52,6 +52,22 @@ class RequireScope:
         return _authorized(request)
 
 
+class RequireAnyScope:
+    """Requires an API key with at least one of two scopes."""
+
+    def __init__(self, scope: Scope, wider: Scope) -> None:
+        self._scope, self._wider = scope, wider
+
+    async def authorize(self, request: Request) -> Principal:
+        principal = await authenticated(request)
+        if not principal.may(self._wider):
+            principal.require(self._scope)
+        return principal
+
+    async def __call__(self, request: Request) -> Principal:
+        return _authorized(request)
+
+
 class RequireKey:
     """Requires an API key with any scopes."""
 
@@ -158,6 +174,9 @@ MayWrite = Annotated[Principal, Depends(RequireScope(Scope.RUNS_WRITE))]
 MayAdminister = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 MaySignal = Annotated[Principal, Depends(RequireScope(Scope.SIGNALS_WRITE))]
 MayReadUsage = Annotated[Principal, Depends(RequireScope(Scope.USAGE_READ))]
+MayUseMemories = Annotated[
+    Principal, Depends(RequireAnyScope(Scope.MEMORIES_OWN, Scope.MEMORIES_ALL))
+]
 MayDecide = Annotated[Principal, Depends(RequireScope(Scope.DECISIONS_WRITE))]
 MayFollowRun = Annotated[Principal, Depends(RequireStream(id_in_path="run_id"))]
 MayFollowThread = Annotated[Principal, Depends(RequireStream(id_in_path="thread_id"))]

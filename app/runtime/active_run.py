@@ -29,6 +29,7 @@ from app.runtime.compaction.compaction import FAILURES, NO_RESULT, Compaction, C
 from app.runtime.plugins import Request
 from app.runtime.ports.call_waits import Tasks
 from app.runtime.ports.files import NO_FILES, FileReader
+from app.runtime.ports.memory import MemoryStore
 from app.runtime.ports.models import TokenUsage
 from app.runtime.ports.persistence import (
     CrashEvidenceReader,
@@ -60,6 +61,7 @@ class ActiveRun(RunSession):
     crash_evidence: CrashEvidenceReader = NoCrashEvidence()
     files: FileReader = NO_FILES
     tool_files: ToolFiles | None = None
+    memories: MemoryStore | None = None
     rate_limits: RateLimitPolicy = RateLimitPolicy()
     max_answer_bytes: int = MAX_ANSWER_BYTES
     """Of one model answer with its reasoning and calls; a longer one is cut as by its length limit."""

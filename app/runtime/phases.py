@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
+from app.domain.memories.memories import owner_for
 from app.domain.rules.rules import Rule
 from app.domain.runs.pauses import PLUGIN_PREFIX, NewPause
 from app.domain.runs.rate_limits import PauseOrigin, TimedPause
@@ -31,6 +32,7 @@ from app.runtime.plugins import (
     Stop,
     SuspendRun,
 )
+from app.runtime.ports.memory import MemoryReader
 from app.runtime.state import Change, ChangeBatch, StateStore
 
 R = TypeVar("R")
@@ -166,8 +168,16 @@ def _view(run: HookedRun, phase: Phase, phase_fields: dict[str, Any]) -> HookVie
         usage=run.usage,
         active_seconds=run.active_seconds,
         remembered=run.remembered_rules,
+        memory=_memory_of(run),
         **phase_fields,
     )
+
+
+def _memory_of(run: HookedRun) -> MemoryReader | None:
+    policy = run.agent.plugins.memory
+    if policy is None or not isinstance(run, ActiveRun) or run.memories is None:
+        return None
+    return MemoryReader(run.memories, owner_for(policy, run_info(run.record), run.agent.spec.id))
 
 
 async def _call_hooks(

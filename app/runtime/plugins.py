@@ -16,6 +16,7 @@ from app.domain.deps import Deps
 from app.domain.ids import AgentId
 from app.domain.inference.options import InferenceOptions
 from app.domain.json_values import Json, JsonObject
+from app.domain.memories.memories import MemoryPolicy
 from app.domain.rules.rules import Rule
 from app.domain.runs.run_info import RunInfo
 from app.domain.runs.runs import Usage
@@ -24,6 +25,7 @@ from app.domain.signals import EventWait, ReceivedEvent
 from app.domain.threads.messages import LoggedMessage, Message, ToolCall
 from app.domain.tools.tool_calls import SuspensionRequest, ToolDescriptor, ToolResult
 from app.runtime.history.compaction_plan import CompactionPolicy
+from app.runtime.ports.memory import MemoryReader
 from app.runtime.ports.tools import Tool
 from app.runtime.state import Change, StateKey, StateView
 
@@ -85,6 +87,8 @@ class HookView:
     """The model's latest answer."""
     remembered: Callable[[], Awaitable[Sequence[Rule]]] = _nothing_remembered
     """The rules that people's decisions made for this agent's calls; read once a step, on demand."""
+    memory: MemoryReader | None = None
+    """The memories that the agent uses; None for agents without the plugin `memory`, and at the end of a run."""
     received: Callable[[str, str], Awaitable[ReceivedEvent | None]] = _nothing_received
     """At the gate: the event that the call waited for by `WaitFor(name, key)`, if it came."""
 
@@ -284,6 +288,8 @@ class Plugin:
     transform: Transform | None = None
     compaction: CompactionPolicy | None = None
     """When to summarise old messages; of several plugins the first one counts."""
+    memory: MemoryPolicy | None = None
+    """Whose memories the agent's tools use; of several plugins the first one counts."""
     on_activate: Callable[[AgentSpec, StateView], Sequence[Change]] | None = None
     """Called when an agent with this plugin starts a run or takes one over by hand-off."""
     on_deactivate: Callable[[StateView], Sequence[Change]] | None = None
@@ -301,6 +307,9 @@ class PluginSet:
         )
         self.compaction = next(
             (plugin.compaction for plugin in self.plugins if plugin.compaction is not None), None
+        )
+        self.memory = next(
+            (plugin.memory for plugin in self.plugins if plugin.memory is not None), None
         )
         self._hooks: dict[Phase, tuple[tuple[str, Hook], ...]] = {
             phase: tuple(

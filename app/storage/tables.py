@@ -24,9 +24,10 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, TSVECTOR
 
 from app.domain.children.background_tasks import TaskStatus
+from app.domain.memories.memories import MemoryScope
 from app.domain.runs.runs import RunStatus, WaitingReason
 from app.domain.signals import SignalOutcome, SignalStatus
 from app.domain.threads.inputs import InputStatus
@@ -850,6 +851,65 @@ saved_files = Table(
     _belongs_to("runs", "run_id"),
     _belongs_to("files", "file_id"),
     Index(None, "tenant", "file_id"),
+)
+
+# What agents keep across runs. A memory belongs to its owner, not to a run or a thread.
+memories = Table(
+    "memories",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("value", JSONB, nullable=False),
+    # Bytes of the key and the value.
+    Column("size", Integer, nullable=False),
+    # The words of the key and the value, as they are and by their stems.
+    Column("words", TSVECTOR, nullable=False),
+    # The agent and the run that saved the value; null if a client did.
+    Column("agent_id", Text),
+    Column("run_id", _uuid),
+    Column("saved_by", Text, nullable=False),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    Column("updated_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    UniqueConstraint("tenant", "scope", "subject", "key"),
+    _one_of("scope", MemoryScope),
+    Index(None, "tenant", "created_at", "id"),
+    # For retention.
+    Index("memories_by_change", "updated_at"),
+    Index("memories_words", "words", postgresql_using="gin"),
+)
+
+# The writes that tool calls have done. A call that runs again after a crash doesn't repeat them.
+memory_writes = Table(
+    "memory_writes",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("run_id", _uuid, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    PrimaryKeyConstraint("tenant", "run_id", "idempotency_key", "digest"),
+    _belongs_to("runs", "run_id"),
+)
+
+# The audit of deletions: whose memories, how many, by whom. It has no key and no value.
+memory_deletions = Table(
+    "memory_deletions",
+    metadata,
+    Column("tenant", Text, nullable=False),
+    Column("id", _uuid, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("deleted_by", Text, nullable=False),
+    # The run whose tool deleted it; null if a client did.
+    Column("run_id", _uuid),
+    Column("created_at", _time, nullable=False, server_default=_now),
+    PrimaryKeyConstraint("tenant", "id"),
+    _one_of("scope", MemoryScope),
+    Index(None, "tenant", "created_at", "id"),
 )
 
 # The usage ledger. Its rows outlive their runs, so they refer to them without a foreign key.

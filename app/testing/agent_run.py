@@ -57,10 +57,11 @@ class AgentRun:
         answers: ScriptedAnswers,
         metadata: JsonObject,
         context: JsonObject,
+        memories: Mapping[str, Json],
     ) -> None:
         self._agents = agents
         self._answers = answers
-        self._thread = MemoryThread(spec, subject="tester")
+        self._thread = MemoryThread(spec, subject="tester", memories=memories)
         self._metadata = metadata
         self._request: JsonObject = {CONTEXT: context} if context else {}
         self._has_run = False
@@ -153,6 +154,11 @@ class AgentRun:
         triggers = () if run.input is None else run.input.trigger_message_ids
         log = [entry.message for entry in self._thread.log]
         return tuple(one for one in log if one.run_id == run.id or one.id in triggers)
+
+    @property
+    def memories(self) -> Mapping[str, Json]:
+        """What the agent keeps across runs, by key."""
+        return self._thread.memories.values()
 
     @property
     def events(self) -> tuple[JsonObject, ...]:

@@ -4,7 +4,7 @@ Tests that need thousands of executions a second use it in place of the tables.
 `tests/machine/test_memory_and_postgres.py` compares the two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.clock import new_id
@@ -16,7 +16,7 @@ from app.domain.events.input_events import InputDelivered
 from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
 from app.domain.events.ticket_events import TicketDecided
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
-from app.domain.json_values import JsonObject
+from app.domain.json_values import Json, JsonObject
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
@@ -45,6 +45,7 @@ from app.runtime.run_session import ActivationStart
 from app.testing.journal import MemoryJournal
 from app.testing.thread_rows import ThreadRows
 from app.testing.tool_files import MemoryFiles, MemoryToolFiles
+from app.testing.tool_memory import MemoriesInMemory, MemoriesOfThread
 
 
 class _EmptyInbox:
@@ -66,12 +67,15 @@ _EMPTY_INBOX = _EmptyInbox()
 class MemoryThread(ThreadRows):
     """One thread and its runs, one after the other."""
 
-    def __init__(self, spec: AgentSpec, *, subject: str) -> None:
+    def __init__(
+        self, spec: AgentSpec, *, subject: str, memories: Mapping[str, Json] | None = None
+    ) -> None:
         super().__init__(ThreadId(new_id()))
         self.spec = spec
         self.subject = subject
         self.inputs: list[Message] = []
         self.files = MemoryFiles(self)
+        self.memories = MemoriesOfThread(self, memories or {})
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -224,6 +228,7 @@ class MemoryThread(ThreadRows):
             tasks=_EMPTY_INBOX,
             agents=agents,
             tool_files=MemoryToolFiles(self, self.files, claimed.record.attempt),
+            memories=MemoriesInMemory(self.memories, claimed.record.attempt),
             thread_state=claimed.thread_state,
         )
 

@@ -11,7 +11,7 @@ from app.agents.resolve import resolve
 from app.bootstrap.agents import known_backends
 from app.domain.deps import Deps
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.json_values import JsonObject
+from app.domain.json_values import Json, JsonObject
 from app.llm.specs import specs_from_environment
 from app.runtime.agent import AgentLookup, UnknownAgentVersion
 from app.testing.agent_run import AgentRun
@@ -34,12 +34,14 @@ async def run_agent(
     metadata: JsonObject | None = None,
     context: JsonObject | None = None,
     deps: Mapping[str, object] | None = None,
+    memories: Mapping[str, Json] | None = None,
 ) -> AsyncIterator[AgentRun]:
     """Execute an agent until its run waits or is done, and yield the run.
 
     `script` has one item for each answer of the model. `agent` may be left out when the file has only
     one. `metadata` is what a client would send with the start, `context` what a server would. With `deps` the
-    tools get these resources, and functions with `@startup` are not called. At the end of the block every turn
+    tools get these resources, and functions with `@startup` are not called. `memories` is what an agent with
+    the plugin `memory` knows from earlier runs. At the end of the block every turn
     of the script must have been used.
 
     Runs are in memory: no server, no database, no network. Tools, plugins, approval rules and hand-offs
@@ -58,7 +60,7 @@ async def run_agent(
         else:
             resources = Deps(deps)
         agents = _Agents(catalog, ScriptedModels(answers), resources)
-        run = AgentRun(spec, agents, answers, metadata or {}, context or {})
+        run = AgentRun(spec, agents, answers, metadata or {}, context or {}, memories or {})
         await run.send(message)
         yield run
     if answers.unused_turns:

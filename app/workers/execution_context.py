@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
 from app.clock import Clock
+from app.commands.memories.kept_memory import DEFAULT_RULES, MemoryRules
 from app.domain.files.files import DEFAULT_MAX_FILE_BYTES, DEFAULT_MAX_INLINE_BYTES
 from app.domain.inference.options import MAX_ANSWER_BYTES
 from app.domain.redaction import Redact, unredacted
@@ -31,3 +32,4 @@ class ExecutionContext:
     files: FileCache = field(default_factory=FileCache)
     max_inline_bytes: int = DEFAULT_MAX_INLINE_BYTES
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    memory: MemoryRules = DEFAULT_RULES

@@ -1,7 +1,7 @@
 """Load a claimed run from the database, so that its execution continues where the last commit ended."""
 
 from app.backends.remote.run import RemoteRun
-from app.commands.files.save_from_tool import ToolOwner
+from app.commands.tool_owner import ToolOwner
 from app.domain.agents.specs import AgentSpec
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord, RunStatus
@@ -19,6 +19,7 @@ from app.workers.run_files import RunFiles
 from app.workers.run_inbox import RunInbox
 from app.workers.run_queries import StoredCrashEvidence, StoredRules, TicketAnswers
 from app.workers.tool_files import StoredToolFiles
+from app.workers.tool_memory import StoredMemories
 
 
 async def load_run(
@@ -52,6 +53,7 @@ async def load_run(
         max_answer_bytes=context.max_answer_bytes,
         files=_files(context, record),
         tool_files=_tool_files(context, record),
+        memories=_memories(context, record),
         inbox=inbox,
         tasks=inbox,
         agents=agents,
@@ -97,9 +99,16 @@ def _files(context: ExecutionContext, record: RunRecord) -> RunFiles:
 
 
 def _tool_files(context: ExecutionContext, record: RunRecord) -> StoredToolFiles:
-    owner = ToolOwner(record.tenant, record.id, record.thread_id, record.attempt)
     outgoing = context.writer.transactions
-    return StoredToolFiles(context.database, outgoing, owner, context.max_file_bytes)
+    return StoredToolFiles(context.database, outgoing, _tool_owner(record), context.max_file_bytes)
+
+
+def _memories(context: ExecutionContext, record: RunRecord) -> StoredMemories:
+    return StoredMemories(context.database, _tool_owner(record), context.memory)
+
+
+def _tool_owner(record: RunRecord) -> ToolOwner:
+    return ToolOwner(record.tenant, record.id, record.thread_id, record.attempt)
 
 
 async def _stored(

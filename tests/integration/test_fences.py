@@ -7,20 +7,25 @@ import ast
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import app.workers
 from app.clock import SystemClock, new_id
-from app.commands.files.save_from_tool import ToolOwner, save_from_tool
+from app.commands.files.save_from_tool import save_from_tool
 from app.commands.files.writing import NewFile
 from app.commands.followups.background_tasks import emit_task_activity, finish_task
+from app.commands.memories.kept_memory import DEFAULT_RULES
+from app.commands.tool_owner import ToolOwner
 from app.domain.checkpoints import Checkpoint
 from app.domain.children.background_tasks import NewTask, TaskKey, task_failed
 from app.domain.errors import OwnershipLost
 from app.domain.events.step_events import StepEnd
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.ids import AgentId, AgentVersion, CallId, InputId, TaskId, TicketKey, WorkerId
+from app.domain.memories.memories import MemoryOwner, MemoryScope
+from app.domain.memories.writes import MemoryWrite
 from app.domain.runs.runs import NewRun, RunRecord
 from app.domain.runs.terminations import Failed
 from app.domain.tools.tool_calls import CallStatus, Effect
@@ -38,6 +43,7 @@ from app.storage.postgres.database import Database
 from app.storage.runs import claims, runs
 from app.storage.threads import inputs
 from app.workers.run_inbox import RunInbox
+from app.workers.tool_memory import StoredMemories
 from tests.support.contents import contents
 from tests.support.stored_runs import (
     TIMEOUT,
@@ -232,6 +238,28 @@ async def _save_file(world: StaleOwnership) -> None:
             )
 
 
+async def _write_memory(world: StaleOwnership) -> None:
+    run, task = world.run, world.stale_task
+    ann = MemoryOwner(MemoryScope.SUBJECT, "ann")
+    for fence in (LOST_RUN, task.key):
+        owner = ToolOwner(run.tenant, run.id, run.thread_id, fence)
+        memories = StoredMemories(world.database, owner, DEFAULT_RULES)
+        with pytest.raises(OwnershipLost):
+            await memories.save(ann, _memory_write(run, "set"))
+        with pytest.raises(OwnershipLost):
+            await memories.delete(ann, _memory_write(run, "delete"))
+
+
+def _memory_write(run: NewRun, operation: Literal["set", "delete"]) -> MemoryWrite:
+    return MemoryWrite(
+        agent_id=AgentId("clerk"),
+        idempotency_key=f"{run.id}:0:call-2",
+        operation=operation,
+        key="colour",
+        value="green",
+    )
+
+
 async def _show_activity(world: StaleOwnership) -> None:
     shown = [ActivitySnapshot("call-2", "progress", {"at": 0.5}, True)]
     await emit_task_activity(world.outgoing, world.stale_task, shown)
@@ -249,6 +277,8 @@ FENCED: Mapping[str, Callable[[StaleOwnership], Awaitable[None]]] = {
     "background_tasks.release": _release_task,
     "background_tasks.send_message": _send_to_task,
     "saved_files.add": _save_file,
+    "memories.put": _write_memory,
+    "memories.remove": _write_memory,
 }
 
 READS, CLAIMS = "reads, or locks", "gets what has no living owner"
@@ -277,6 +307,12 @@ UNFENCED: Mapping[str, str] = {
             "saved_files.next_number",
             "threads.lock",
             "blobs.chunk",
+            "memories.get",
+            "memories.lock_owner",
+            "memories.newest",
+            "memories.used_by_others",
+            "recall.most_relevant",
+            "writes.is_recorded",
         ),
         READS,
     ),
@@ -292,6 +328,8 @@ UNFENCED: Mapping[str, str] = {
             "files.refer",
             "inputs.queue",
             "runs.count_task_ended",
+            "writes.record",
+            "deletions.add",
         ),
         BEHIND,
     ),
@@ -333,6 +371,7 @@ UNFENCED: Mapping[str, str] = {
             "retention.prune_events",
             "feed.delete_old",
             "usage.delete_old",
+            "memories.delete_old",
             "blobs.delete_unused",
         ),
         KEEPS,
@@ -368,6 +407,9 @@ def test_every_statement_of_a_worker_is_listed_as_fenced_or_not() -> None:
         folder.parent / "commands/followups/background_tasks.py",
         folder.parent / "commands/files/save_from_tool.py",
         folder.parent / "commands/files/writing.py",
+        folder.parent / "commands/memories/from_tool.py",
+        folder.parent / "commands/memories/kept_memory.py",
+        folder.parent / "commands/tool_owner.py",
         *(folder.parent / "backends").rglob("*.py"),
     ]
     used = {name for source in sources for name in _statements(source)}

@@ -58,6 +58,11 @@ async def ids(client: Client) -> Json:
     for text in ("a", "b", "c"):
         uploaded = await client.http.post("/v1/files", content=text, headers=PLAIN_TEXT)
         assert uploaded.status_code == 201
+    for key_of_memory in "abcdef":
+        address = f"/v1/memories/{key_of_memory}"
+        await client.http.put(address, json={"value": "green"})
+        if key_of_memory in "abc":
+            assert (await client.http.delete(address)).status_code == 204
     messages = [{"role": "user", "content": text} for text in "abc"]
     await client.post(f"/v1/runs/{last['id']}/inputs", {"messages": messages}, 202)
 
@@ -75,6 +80,8 @@ def addresses(ids: Json) -> dict[str, str]:
     return {
         "/v1/agents": "/v1/agents",
         "/v1/files": "/v1/files",
+        "/v1/memories": "/v1/memories",
+        "/v1/memory-deletions": "/v1/memory-deletions",
         "/v1/rules": "/v1/rules",
         "/v1/run-summaries": "/v1/run-summaries",
         "/v1/runs": "/v1/runs",
@@ -253,7 +260,17 @@ async def test_a_filter_has_the_name_of_the_field_that_it_compares(
     client: Client, ids: Json
 ) -> None:
     """`key` and `thread_key` are one name: of the thread, and of the thread that something belongs to."""
-    not_compared = {"ids", "cursor", "sort", "limit", "order", "include", "assignee", "thread_key"}
+    not_compared = {
+        "ids",
+        "cursor",
+        "sort",
+        "limit",
+        "order",
+        "include",
+        "assignee",
+        "thread_key",
+        "q",
+    }
     bounds = {"created_after", "created_before", "expires_before", "from_seq", "to_seq"}
     of_nested = {"outcome", "paused", "termination_code", "waiting_reason", "run_id", "ticket_id"}
     document = await client.get("/openapi.json")

@@ -468,6 +468,23 @@ async def test_tasks_are_deleted_only_if_their_age_is_configured(database: Datab
     ] == 1
 
 
+async def test_memories_are_deleted_only_if_their_age_is_configured(database: Database) -> None:
+    pool = database.pool
+    for key, days in (("old", 3), ("changed", 1)):
+        await pool.execute(
+            "INSERT INTO memories (tenant, id, scope, subject, key, value, size, words, saved_by,"
+            " created_at, updated_at) VALUES ('acme', $1, 'subject', 'ann', $2, '1', 1, '', 'ann',"
+            " now() - interval '9 days', now() - make_interval(days => $3))",
+            new_id(),
+            key,
+            days,
+        )
+    assert "delete_memories" not in await retention_job(database).run_once()
+    ages = RetentionAges(memories=2 * 86_400.0)
+    assert (await retention_job(database, ages).run_once())["delete_memories"] == 1
+    assert await pool.fetchval("SELECT key FROM memories") == "changed"
+
+
 async def test_the_event_range_of_a_run_without_a_finish_event_ends_at_its_last_event(
     database: Database,
 ) -> None:

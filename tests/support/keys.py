@@ -18,6 +18,7 @@ class Holder:
         "decisions:write",
         "signals:write",
         "usage:read",
+        "memories:own",
     )
 
 

@@ -31,6 +31,9 @@ class Route:
         needed = HEADERS.get((self.method, self.path))
         if needed is not None:
             request["headers"] = {**request.get("headers", {}), **needed}
+        query = PARAMETERS.get((self.method, self.path))
+        if query is not None:
+            request["params"] = {**query, **request.get("params", {})}
         path = self.path.format(**{"task_id": f"bg_{UNKNOWN}", **ids, "seq": "999999"})
         return await client.http.request(self.method, path, **request)
 
@@ -58,9 +61,11 @@ BODIES = {
     ("POST", "/v1/signals"): {"signal_id": "signal-1", "name": "payment_settled", "key": "inv-7"},
     ("POST", "/v1/files"): {"any": "bytes"},
     ("POST", "/v1/stream-tokens"): {"run_id": UNKNOWN},
+    ("PUT", "/v1/memories/{memory_key}"): {"value": "green"},
     ("POST", "/v1/mcp-servers/{server_id}/tools/accept"): {"digests": ["sha256:0"]},
 }
 HEADERS = {("PATCH", "/v1/threads/{thread_id}/inputs/{input_id}"): {"If-Match": '"1"'}}
+PARAMETERS = {("DELETE", "/v1/memories"): {"scope": "own"}}
 NEEDS_NO_KEY = {"/health", "/health/live"}
 
 

@@ -23,7 +23,14 @@ from tests.support.servers import Server, serving
 from tests.support.streams import Client
 
 AGENTS = Path(__file__).with_name("agents") / "agents.toml"
-ALL = ("runs:read", "runs:write", "decisions:write", "signals:write", "usage:read")
+ALL = (
+    "runs:read",
+    "runs:write",
+    "decisions:write",
+    "signals:write",
+    "usage:read",
+    "memories:own",
+)
 ADMIN_PATH = "/v1/mcp-servers/"
 """Changes below this path need the scope `admin`."""
 HOLDERS = {

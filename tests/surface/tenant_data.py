@@ -24,6 +24,10 @@ class TenantData:
 
 async def create_tenant_data(client: Client, mark: str, database: str) -> TenantData:
     """Create a waiting run with an input, a decided run, a rule and a queued run."""
+    # A refusal shows the key that it was asked for, so the mark is in the value only.
+    memory_key = f"memory-of-{mark}"
+    kept = await client.http.put(f"/v1/memories/{memory_key}", json={"value": f"canary-{mark}"})
+    assert kept.status_code == 200, kept.text
     mark = f"canary-{mark}"
     waiting, answered = await _waiting_run(client, mark), await _waiting_run(client, mark)
     rule = (await client.decide(answered, "approve", remember="thread"))["results"][0]["rule_id"]
@@ -43,6 +47,7 @@ async def create_tenant_data(client: Client, mark: str, database: str) -> Tenant
             "rule_id": [rule],
             "agent_id": ["quick", "talker"],
             "server_id": ["shelf"],
+            "memory_key": [memory_key],
         },
     )
 

@@ -17,7 +17,16 @@ from app.http.errors import STATUS
 from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
-from tests.surface import inputs, overload, pausing, pending_inputs, signals, stopping, successes  # noqa: F401  they fill the registry
+from tests.surface import (  # noqa: F401  they fill the registry
+    inputs,
+    memories,
+    overload,
+    pausing,
+    pending_inputs,
+    signals,
+    stopping,
+    successes,
+)
 from tests.surface.common_refusals import COMMON_REFUSALS
 from tests.surface.document import Declared, declared
 from tests.surface.scenarios import SCENARIOS
@@ -55,6 +64,8 @@ PROMISED = {
     "GET /v1/runs/{run_id}/explain": "run_not_found",
     "POST /v1/stream-tokens": "scope_missing",
     "POST /v1/signals": "signal_id_conflict signal_payload_mismatch",
+    "GET /v1/memories/{memory_key}": "memory_not_found scope_missing",
+    "PUT /v1/memories/{memory_key}": "memory_too_large memory_full memory_has_secret",
     "POST /v1/runs/{run_id}/retry": "run_not_found run_not_finished",
     "GET /v1/runs/{run_id}/audit": "run_not_found",
 }

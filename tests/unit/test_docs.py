@@ -27,6 +27,7 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.agents.tool_search import ToolSearchPolicy
 from app.domain.events.run_events import IDENTITY
 from app.domain.ids import AgentId
+from app.domain.memories.memories import MemoryPolicy
 from app.domain.runs.runs import RUN_TRANSITIONS, WaitingReason
 from app.domain.tickets.tickets import TICKET_TRANSITIONS, TicketKind
 from app.http.error_codes import CODES, CODES_BEFORE_ROUTES
@@ -399,6 +400,19 @@ def test_the_skill_of_the_guide_can_be_loaded(tmp_path: Path) -> None:
     [skill] = support.skills
     assert skill.allowed_tools == ("find_order",)
     assert support.script_timeout == AgentSpec(id=AgentId("")).script_timeout
+
+
+def test_the_agent_of_the_guide_about_memory_can_be_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "agents.toml"
+    file.write_text(
+        '[models.gpt]\nprovider = "scripted"\n'
+        + block_after(page("docs/how-to/memory.md"), "an agent with memory")
+    )
+    catalog = load_catalog(file)
+    [support] = catalog.agents.values()
+    made = catalog.plugins["memory"].plugin_for(support, support.plugins["memory"])
+    assert made.memory == MemoryPolicy()
+    assert made.hooks
 
 
 def test_the_plugin_of_the_guide_works(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ TAGS: Mapping[str, str] = {
     "inputs": "Messages that wait to enter the log of a thread.",
     "mcp-servers": "Servers of tools, and the catalogue of tools.",
     "me": "The caller, and facts about the server.",
+    "memories": "What agents keep across runs.",
     "rules": "Remembered decisions.",
     "runs": "Executions of an agent on a thread.",
     "signals": "Events from other systems that tool calls wait for.",

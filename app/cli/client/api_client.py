@@ -56,6 +56,23 @@ class ApiClient:
                 return
             query["cursor"] = page["next_cursor"]
 
+    def lines(self, path: str, query: Mapping[str, str | None]) -> Iterator[str]:
+        """The lines of an export, as they arrive. Parameters that are None aren't sent."""
+        given = {name: value for name, value in query.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=given, timeout=_STREAM_TIMEOUT) as response:
+                if response.is_error:
+                    response.read()
+                    _body_of(response)
+                yield from response.iter_lines()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def delete(self, path: str, **query: str | None) -> Body:
+        """Delete what the path names. Parameters that are None aren't sent."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("DELETE", path, params=given)
+
     def health(self) -> Body:
         """The server's health. A server that isn't ready sends it with status 503."""
         try:
@@ -217,6 +234,8 @@ class _Reconnecting:
 
 
 def _body_of(response: httpx2.Response) -> Body:
+    if response.status_code == 204:
+        return {}
     try:
         body: Body = response.json()
     except ValueError:

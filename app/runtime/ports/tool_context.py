@@ -8,7 +8,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.deps import NO_DEPS, Deps
-from app.domain.errors import EventWaitInvalid, FileNotSaved, QuestionInvalid, StateError
+from app.domain.errors import (
+    EventWaitInvalid,
+    FileNotSaved,
+    MemoryUnavailable,
+    QuestionInvalid,
+    StateError,
+)
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
 from app.domain.events.tool_call_events import ActivityDelta, ActivitySnapshot, ToolCallStreamDelta
@@ -18,6 +24,7 @@ from app.domain.redaction import Redact, unredacted
 from app.domain.runs.run_info import RunInfo
 from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
 from app.runtime.ports.call_waits import ApprovalGiven, CarriedReplies, Events, Questions, Tasks
+from app.runtime.ports.memory import Memory
 from app.runtime.ports.tool_files import OpenFile, ToolFiles, checked_name, in_pieces
 from app.runtime.state import Change, StateKey, StateView
 
@@ -69,6 +76,8 @@ class ToolContext:
     """The replies to questions that carried something; None in a background task, which can't ask."""
     files: ToolFiles | None = None
     """The source of `open_file` and `save_file`; None while nothing may be changed, as in a reconciler."""
+    memories: Memory | None = None
+    """The source of `memory`; None for agents without the plugin `memory`, and while nothing may be changed."""
     inbox: Callable[[], Awaitable[Sequence[str]]] = _no_messages
     redact: Redact = unredacted
     """Removes the configuration's secrets from a text, such as that of an exception."""
@@ -156,6 +165,18 @@ class ToolContext:
     async def open_file(self, file_id: str) -> OpenFile:
         """Open a file of the tenant for reading, in pieces: `async for piece in await ctx.open_file(id)`."""
         return await self._tool_files().open(FileId(file_id))
+
+    @property
+    def memory(self) -> Memory:
+        """What the agent keeps across runs: `await ctx.memory.get(key)`. Only async tools can use it.
+
+        The plugin `memory` of the agent says whose memories these are.
+        """
+        if self.memories is None:
+            raise MemoryUnavailable(
+                "the agent has no memory: add the table plugins.memory to it in the agents file"
+            )
+        return self.memories
 
     def _tool_files(self) -> ToolFiles:
         if self.files is None:

@@ -9,6 +9,7 @@ import structlog
 from app.clock import sleep
 from app.domain.errors import OutcomeUnknown, OwnershipLost
 from app.domain.json_values import Json, as_object
+from app.domain.memories.memories import owner_for
 from app.domain.runs.run_info import run_info
 from app.domain.tickets.tickets import OUTCOME_UNKNOWN_ACTION, Ticket
 from app.domain.tools.tool_calls import (
@@ -19,6 +20,7 @@ from app.domain.tools.tool_calls import (
     ToolResult,
 )
 from app.runtime.active_run import ActiveRun
+from app.runtime.ports.memory import Memory
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool
 from app.runtime.state import Change, StateView
@@ -119,6 +121,7 @@ async def _try(
         questions=CallQuestions(tickets),
         carried=TicketReplies(tickets),
         files=run.tool_files,
+        memories=_memory_of(run, state),
     )
     try:
         result = await tool.execute(as_object(state.effective_arguments) or {}, context)
@@ -140,6 +143,15 @@ async def _try(
     if result.status is ResultStatus.ERROR:
         return Executed(result)
     return Executed(result, tuple(changes))
+
+
+def _memory_of(run: ActiveRun, state: CallState) -> Memory | None:
+    policy = run.agent.plugins.memory
+    if policy is None or run.memories is None:
+        return None
+    agent_id = run.agent.spec.id
+    owner = owner_for(policy, run_info(run.record), agent_id)
+    return Memory(run.memories, owner, agent_id, state.idempotency_key)
 
 
 def _outcome_unknown(why: OutcomeUnknown) -> SuspensionRequest:

@@ -12,8 +12,9 @@ from typing import assert_never
 import structlog
 
 from app.agents.registry import AgentRegistry
-from app.commands.files.save_from_tool import ToolOwner
 from app.commands.followups.background_tasks import finish_task
+from app.commands.memories.kept_memory import DEFAULT_RULES, MemoryRules
+from app.commands.tool_owner import ToolOwner
 from app.domain.agents.specs import AgentSpec
 from app.domain.children.background_tasks import (
     OUTCOME_UNKNOWN,
@@ -26,6 +27,7 @@ from app.domain.deps import NO_DEPS, Deps
 from app.domain.errors import OutcomeUnknown
 from app.domain.events.agent_events import AgentEvent
 from app.domain.files.files import DEFAULT_MAX_FILE_BYTES
+from app.domain.memories.memories import MemoryPolicy, owner_for
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs.run_info import RunInfo, run_info
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow
@@ -33,6 +35,7 @@ from app.domain.tools.tool_calls import ToolResult
 from app.events.transaction import EventTransactions
 from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.cancellation import Interrupted, Interruption, InterruptReason
+from app.runtime.ports.memory import Memory
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool
 from app.runtime.tool_calls.interrupted import can_reconcile, reconcile
@@ -47,6 +50,7 @@ from app.tools.mcp.servers import NO_SERVERS, AgentsWithMcpTools, McpServers
 from app.workers.background_tasks.activity import TaskEmitter
 from app.workers.liveness.poison_guard import MAX_LOSSES
 from app.workers.tool_files import StoredToolFiles
+from app.workers.tool_memory import StoredMemories
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +65,7 @@ class TaskContext:
     redact: Redact = unredacted
     mcp: McpServers = NO_SERVERS
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    memory: MemoryRules = DEFAULT_RULES
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class TaskExecution:
     _read: int = 0
     _agent: AgentSpec | None = None
     _deps: Deps = NO_DEPS
+    _memory_policy: MemoryPolicy | None = None
 
     async def run(self) -> None:
         """Run the tool and save its result. Raises only cancellation."""
@@ -118,6 +124,7 @@ class TaskExecution:
             self._context(run, emitter.emit),
             wait_for_capacity=emitter.wait_for_capacity,
             files=self._files(),
+            memories=self._memory(run),
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(emitter.run())
@@ -147,6 +154,7 @@ class TaskExecution:
         self._agent = agent.spec
         if isinstance(agent, ResolvedAgent):
             self._deps = agent.deps
+            self._memory_policy = agent.plugins.memory
         tool = agent.tools.get(task.tool_name)
         return tool or task_failed(f"there is no tool {task.tool_name!r} any more")
 
@@ -188,10 +196,20 @@ class TaskExecution:
         )
 
     def _files(self) -> StoredToolFiles:
-        claimed, context = self.claimed, self.context
-        task = claimed.task
-        owner = ToolOwner(claimed.tenant, task.run_id, task.thread_id, claimed.key)
+        context, owner = self.context, self._tool_owner()
         return StoredToolFiles(context.database, context.outgoing, owner, context.max_file_bytes)
+
+    def _memory(self, run: RunInfo) -> Memory | None:
+        task, policy = self.claimed.task, self._memory_policy
+        if policy is None:
+            return None
+        store = StoredMemories(self.context.database, self._tool_owner(), self.context.memory)
+        owner = owner_for(policy, run, task.agent_id)
+        return Memory(store, owner, task.agent_id, task.idempotency_key)
+
+    def _tool_owner(self) -> ToolOwner:
+        claimed, task = self.claimed, self.claimed.task
+        return ToolOwner(claimed.tenant, task.run_id, task.thread_id, claimed.key)
 
     async def _read_messages(self) -> Sequence[str]:
         pool = self.context.database.pool

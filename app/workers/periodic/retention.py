@@ -14,6 +14,7 @@ from app import telemetry
 from app.clock import yield_to_loop
 from app.storage import idempotency, retention, usage, workers
 from app.storage.files import blobs
+from app.storage.memories import memories
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection, Database
 from app.storage.queue import deliveries
 from app.storage.retention import FinishedRun
@@ -45,6 +46,7 @@ class RetentionAges:
     answers: float = 86_400.0
     signals: float = 86_400.0
     usage: float = 34_560_000.0
+    memories: float | None = None
 
 
 class Retention(PeriodicJob):
@@ -97,13 +99,14 @@ def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
         ("delete_tasks", ages.tasks, retention.delete_tasks),
         ("delete_inputs", ages.inputs, retention.delete_inputs),
     ]
-    jobs_for_old_rows: list[tuple[str, float, _ForOldRows]] = [
+    jobs_for_old_rows: list[tuple[str, float | None, _ForOldRows]] = [
         ("delete_notices", ages.notices, feed.delete_old),
         ("delete_queue_log", ages.queue_log, deliveries.delete_log),
         ("delete_responses", ages.answers, idempotency.delete_old),
         ("delete_signals", ages.signals, signals.delete_old),
         ("delete_unused_bytes", UNUSED_BYTES_AGE_SECONDS, blobs.delete_unused),
         ("delete_usage", ages.usage, usage.delete_old),
+        ("delete_memories", ages.memories, memories.delete_old),
         ("delete_workers", DEAD_WORKER_AGE_SECONDS, _delete_dead_workers),
     ]
     return [
@@ -112,7 +115,11 @@ def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
             for name, age, do in jobs_for_finished_runs
             if age is not None
         ),
-        *((name, _job_for_old_rows(age, do)) for name, age, do in jobs_for_old_rows),
+        *(
+            (name, _job_for_old_rows(age, do))
+            for name, age, do in jobs_for_old_rows
+            if age is not None
+        ),
     ]
 
 

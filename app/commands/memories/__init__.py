@@ -1,0 +1,1 @@
+"""Saving and deleting memories, for clients and for running tool calls."""

@@ -1,0 +1,1 @@
+"""Memories: their rows, the search, the writes of tool calls, and the audit of deletions."""
