@@ -15,6 +15,7 @@ from app.tools.mcp.client import (
     ServerAnswer,
     ServerAway,
     ServerTools,
+    TaskHandle,
     ToolRequest,
 )
 from app.tools.mcp.instance import MAX_FAILURES, InstanceState, McpInstance
@@ -41,7 +42,10 @@ class OpenConnection:
     async def list_tools(self) -> ServerTools:
         raise NotImplementedError
 
-    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired:
+    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired | TaskHandle:
+        raise NotImplementedError
+
+    async def cancel_task(self, task: str) -> None:
         raise NotImplementedError
 
 

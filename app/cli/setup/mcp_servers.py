@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import typer
@@ -16,8 +17,9 @@ from app.cli.server.event_loop import StopSignal
 from app.cli.setup.findings import Findings
 from app.domain.errors import ConfigurationError, HoldfastError
 from app.settings import Settings
-from app.tools.mcp.client import InputRequired, ToolRequest
+from app.tools.mcp.client import InputRequired, TaskHandle, ToolRequest
 from app.tools.mcp.servers import McpServers, NoListings, opened_servers
+from app.tools.mcp.tasks import followed
 
 
 @asynccontextmanager
@@ -74,9 +76,14 @@ async def call_tool(
             why = server.last_error or f"it has: {', '.join(tools)}"
             raise ConfigurationError(f"the MCP server {name!r} offers no tool {tool!r}; {why}")
         try:
-            answer = await server.call(ToolRequest(tool=tool, arguments=arguments), "")
+            request = ToolRequest(tool=tool, arguments=arguments)
+            answer = await server.call(request, "")
+            if isinstance(answer, TaskHandle):
+                look = partial(server.call, thread="")
+                answer = await followed(answer, request, look, may_suspend=False)
         except HoldfastError as error:
             raise ConfigurationError(f"the call failed: {error}") from error
+    assert not isinstance(answer, TaskHandle)
     if isinstance(answer, InputRequired):
         for question in answer.questions.values():
             typer.echo(f"The server asks: {question.message}")

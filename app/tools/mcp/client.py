@@ -29,6 +29,10 @@ class SessionEnded(ServerAway):
     """The server has forgotten the session: the call did not begin, and a new client may send it."""
 
 
+class TaskGone(HoldfastError):
+    """The server does not know the task any more."""
+
+
 class AnswerLost(ConnectionLost):
     """The answer to one call was lost; the client can still be used."""
 
@@ -86,6 +90,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHandle:
+    """The server continues the call as a task, and is asked for the result later."""
+
+    id: str
+    poll_seconds: float
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequired:
     """The server needs answers before it continues the call. `state` comes back to it unchanged."""
 
@@ -93,6 +106,8 @@ class InputRequired:
     state: str | None
     unsupported: str | None = None
     """What the server asks that can't be answered here, such as a model's answer."""
+    task: TaskHandle | None = None
+    """The task that asks, if it isn't the call itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +140,14 @@ class Dialogue(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
-    """One request to call a tool. `replies` and `state` continue an earlier one."""
+    """One request to call a tool. `replies` and `state` continue an earlier one; `task` asks for its task."""
 
     tool: str
     arguments: JsonObject
     meta: JsonObject = field(default_factory=dict)
     replies: Mapping[str, QuestionReply] | None = None
     state: str | None = None
+    task: str | None = None
     dialogue: Dialogue | None = None
     """Replies to questions that a server of the older protocol asks in mid-call; None declines them."""
     on_progress: ShowProgress | None = None
@@ -155,7 +171,10 @@ class McpClient(Protocol):
 
     async def list_tools(self) -> ServerTools: ...
 
-    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired: ...
+    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired | TaskHandle: ...
+
+    async def cancel_task(self, task: str) -> None:
+        """Ask the server to end a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

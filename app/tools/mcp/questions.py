@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.domain.json_values import JsonObject, as_object, compact, digest
+from app.domain.json_values import Json, JsonObject, as_object, compact, digest
 from app.domain.tickets.tickets import ASK_SERVER_ACTION, VISIT_ACTION
 from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
 from app.runtime.ports.call_waits import CarriedReply
@@ -43,9 +43,11 @@ class Asked:
     """How often the call began again, because the server had forgotten its question."""
     asked_in_call: str | None = None
     """The digest of a question that a server of the older protocol asked in mid-call."""
+    task: str | None = None
+    """The task that asks, if it isn't the call itself."""
 
     def to_json(self) -> JsonObject:
-        return {
+        body: dict[str, Json] = {
             "tool_digest": self.tool_digest,
             "state": self.state,
             "keys": list(self.keys),
@@ -54,6 +56,8 @@ class Asked:
             "restarts": self.restarts,
             "asked_in_call": self.asked_in_call,
         }
+        # Releases before it can't read that key.
+        return body if self.task is None else {**body, "task": self.task}
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> "Asked":
@@ -117,6 +121,7 @@ def asked_for(required: InputRequired, tool_digest: str, before: Asked | None) -
         keys=list(required.questions),
         is_form={key: each.url is None for key, each in required.questions.items()},
         rounds=rounds,
+        task=None if required.task is None else required.task.id,
         restarts=0 if before is None else before.restarts,
     )
 

@@ -16,6 +16,7 @@ from app.tools.mcp.client import (
     ServerAway,
     ServerTools,
     SessionEnded,
+    TaskHandle,
     ToolRequest,
 )
 from app.tools.mcp.instance import MAX_ERROR_CHARACTERS, InstanceState, McpInstance
@@ -192,7 +193,7 @@ class McpServer:
 
     async def call(
         self, request: ToolRequest, thread: str, holder: Holder = HOLDFAST
-    ) -> ServerAnswer | InputRequired:
+    ) -> ServerAnswer | InputRequired | TaskHandle:
         """Call a tool. Raises what `McpClient.call` does, and ServerAway if the call did not begin."""
         if self.authorization is not None:
             # Without a token nothing is started.
@@ -204,13 +205,19 @@ class McpServer:
         with telemetry.mcp_call_seconds.labels(self.spec.name).time():
             try:
                 answer = await _call(instance, request)
-                if isinstance(answer, InputRequired):
-                    outcome = "input_required"
-                else:
-                    outcome = "error" if answer.is_error else "ok"
+                outcome = _outcome(answer)
                 return answer
             finally:
                 telemetry.mcp_calls.labels(self.spec.name, outcome).inc()
+
+    async def cancel_task(self, task: str, thread: str, holder: Holder = HOLDFAST) -> None:
+        """Ask the server to end a task, if it is up."""
+        instance = self._instances.get(
+            thread if self.spec.scope is InstanceScope.THREAD else holder
+        )
+        if instance is not None and instance.state is InstanceState.UP:
+            async with instance.client() as client:
+                await client.cancel_task(task)
 
     def _instance(self, key: Holder | str, holder: Holder) -> McpInstance:
         instance = self._instances.get(key)
@@ -274,7 +281,20 @@ class McpServer:
             instance.stop()
 
 
-async def _call(instance: McpInstance, request: ToolRequest) -> ServerAnswer | InputRequired:
+def _outcome(answer: ServerAnswer | InputRequired | TaskHandle) -> str:
+    """The label of the metric."""
+    match answer:
+        case InputRequired():
+            return "input_required"
+        case TaskHandle():
+            return "working"
+        case ServerAnswer():
+            return "error" if answer.is_error else "ok"
+
+
+async def _call(
+    instance: McpInstance, request: ToolRequest
+) -> ServerAnswer | InputRequired | TaskHandle:
     """Call a tool, over a new client if the server has forgotten the old one's session."""
     try:
         async with instance.client() as client:

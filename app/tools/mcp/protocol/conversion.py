@@ -13,6 +13,7 @@ from app.tools.mcp.client import (
     QuestionReply,
     ServerAnswer,
     ServerFile,
+    TaskHandle,
 )
 
 _SAMPLING = "it asks for an answer of a model, which is not offered to servers"
@@ -103,7 +104,9 @@ def _file(block: wire.ContentBlock, part: int) -> ServerFile | None:
             return None
 
 
-def input_required(result: wire.InputRequiredResult) -> InputRequired:
+def input_required(
+    result: wire.InputRequiredResult, task: TaskHandle | None = None
+) -> InputRequired:
     questions: dict[str, Question] = {}
     unsupported = None
     for key, request in (result.input_requests or {}).items():
@@ -116,7 +119,9 @@ def input_required(result: wire.InputRequiredResult) -> InputRequired:
                 unsupported = "it asks for the folders of a user, which there are not"
             case _:
                 assert_never(request)
-    return InputRequired(questions=questions, state=result.request_state, unsupported=unsupported)
+    return InputRequired(
+        questions=questions, state=result.request_state, unsupported=unsupported, task=task
+    )
 
 
 def question_of(params: wire.ElicitRequestParams) -> Question:

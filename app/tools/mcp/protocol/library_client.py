@@ -19,7 +19,7 @@ from mcp.client.session import ClientRequestContext, IncomingMessage, MessageHan
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from app import distribution
 from app.clock import sleep
@@ -39,6 +39,8 @@ from app.tools.mcp.client import (
     ServerAway,
     ServerTools,
     SessionEnded,
+    TaskGone,
+    TaskHandle,
     ToolRequest,
 )
 from app.tools.mcp.protocol.conversion import (
@@ -56,14 +58,28 @@ from app.tools.mcp.protocol.http import (
     NOT_SENT,
     http_client,
 )
-from app.tools.mcp.protocol.stdio import stdio_streams
+from app.tools.mcp.protocol.stdio import MAX_LOG_LINE, stdio_streams
+from app.tools.mcp.protocol.tasks import (
+    CALL_RESULT,
+    CancelTask,
+    GetTask,
+    TaskCreated,
+    TasksExtension,
+    TaskState,
+    UpdateTask,
+    answer_of_task,
+    handle_of,
+    params_of,
+)
 from app.tools.mcp.server_spec import Elicitation, McpServerSpec
 
 MAX_PAGES = 20
 """The most pages of a tool list that are read."""
 FIRST_POLL_SECONDS = 0.05
 MAX_POLL_SECONDS = 1.0
+CANCEL_TASK_SECONDS = 2.0
 _TIMED_OUT = -32001
+_TASK_UNKNOWN = (-32602, -32002)
 _HEADER_MISMATCH = -32020
 _CLOSED = -32000
 _LOST_CODES = frozenset({BROKEN, -32700})
@@ -75,9 +91,6 @@ _BROKEN_STREAMS = (
 )
 
 log = structlog.get_logger(__name__)
-_RESULT: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapter(
-    wire.CallToolResult | wire.InputRequiredResult
-)
 
 
 @asynccontextmanager
@@ -105,9 +118,10 @@ async def open_client(
             elicitation_callback=questions.reply
             if spec.elicitation is Elicitation.TICKET
             else None,
-            message_handler=_handler(events),
+            message_handler=_handler(spec.name, events),
             client_info=wire.Implementation(name="holdfast", version=distribution.VERSION),
             cache=None,
+            extensions=[TasksExtension()],
         )
         with _connection_errors():
             await stack.enter_async_context(client)
@@ -120,10 +134,13 @@ async def open_client(
                 task.cancel()
 
 
-def _handler(events: ClientEvents) -> MessageHandlerFnT:
+def _handler(server: str, events: ClientEvents) -> MessageHandlerFnT:
     async def handle(message: IncomingMessage) -> None:
         if isinstance(message, wire.ToolListChangedNotification):
             events.on_tools_changed()
+        elif isinstance(message, wire.LoggingMessageNotification):
+            text = events.redact(str(message.params.data)[:MAX_LOG_LINE])
+            log.debug("mcp_server_message", server=server, level=message.params.level, line=text)
 
     return handle
 
@@ -215,7 +232,9 @@ class LibraryClient:
         except (MCPError, RuntimeError, TimeoutError, *_BROKEN_STREAMS) as error:
             log.debug("mcp_changes_not_announced", server=self._spec.name, error=repr(error)[:200])
 
-    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired:
+    async def call(self, request: ToolRequest) -> ServerAnswer | InputRequired | TaskHandle:
+        if request.task is not None:
+            return await self._look_at(request.task, request.replies)
         with self._questions.of_call(request.dialogue):
             try:
                 return await self._call(request)
@@ -226,7 +245,7 @@ class LibraryClient:
             await self.list_tools()
             return await self._call(request)
 
-    async def _call(self, request: ToolRequest) -> ServerAnswer | InputRequired:
+    async def _call(self, request: ToolRequest) -> ServerAnswer | InputRequired | TaskHandle:
         replies = None if request.replies is None else wire_replies(request.replies)
         state, pause = request.state, FIRST_POLL_SECONDS
         while True:
@@ -242,10 +261,12 @@ class LibraryClient:
             with self._errors():
                 result = await self._client.session.send_request(
                     wire.CallToolRequest(params=params),
-                    _RESULT,
+                    CALL_RESULT,
                     request_read_timeout_seconds=self._spec.timeout,
                     progress_callback=_progress(request),
                 )
+            if isinstance(result, TaskCreated):
+                return handle_of(result)
             if isinstance(result, wire.CallToolResult):
                 return answer_of(result)
             if result.input_requests:
@@ -254,6 +275,38 @@ class LibraryClient:
             replies, state = None, result.request_state
             await sleep(pause)
             pause = min(2 * pause, MAX_POLL_SECONDS)
+
+    async def _look_at(
+        self, task: str, replies: Mapping[str, QuestionReply] | None
+    ) -> ServerAnswer | InputRequired | TaskHandle:
+        """Answer a task's questions, if there are replies, and ask how it is."""
+        with self._errors():
+            try:
+                if replies is not None:
+                    given = {
+                        key: wire_reply(each).model_dump(
+                            mode="json", by_alias=True, exclude_none=True
+                        )
+                        for key, each in replies.items()
+                    }
+                    update = UpdateTask(params=params_of(task, given))
+                    await self._client.session.send_request(
+                        update, wire.EmptyResult, self._spec.timeout
+                    )
+                state = await self._client.session.send_request(
+                    GetTask(params=params_of(task)), TaskState, self._spec.timeout
+                )
+            except MCPError as error:
+                if error.code in _TASK_UNKNOWN:
+                    raise TaskGone(error.message) from error
+                raise
+            return answer_of_task(state)
+
+    async def cancel_task(self, task: str) -> None:
+        with self._errors():
+            await self._client.session.send_request(
+                CancelTask(params=params_of(task)), wire.EmptyResult, CANCEL_TASK_SECONDS
+            )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
