@@ -7,43 +7,36 @@ Bytes, requests and memory have marks that hold on any machine. Times and the sh
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import uvloop
-from playwright.async_api import Browser, BrowserContext, CDPSession, Page
+from playwright.async_api import Browser
 
 from app.embedded_postgres.server import EmbeddedPostgres
 from bench import processes
 from bench.__main__ import agents_for, http_session, temporary_folder
 from bench.clients import HoldfastClient, load
+from bench.console_load import idle, lists, stream
+from bench.console_pages import DRAWN, HEAP, READY, heap_of, opened, timed
 from bench.console_server import followed_by, prepared_run
-from bench.table import Line, Mark, count, megabytes, milliseconds, printed, times
+from bench.table import Line, Mark, count, megabytes, printed, times
 from tests.support.console import built_console
 from tests.system.console.browser import chromium
 
 PAGES = ("inbox", "runs", "threads", "agents", "agents/short", "system", "start")
 BYTES = Mark("<= 85 kB", most=85_000)
 REQUESTS = Mark("<= 12", most=12)
-HEAP = Mark("<= 120 MB", most=120_000_000)
 COLD = Mark("<= 300 ms", most=0.3)
 WARM = Mark("<= 120 ms", most=0.12)
 CONVERSATION = Mark("<= 600 ms", most=0.6)
 TIMELINE = Mark("<= 1,200 ms", most=1.2)
 SHARE = Mark(">= 0.97x", least=0.97)
 CONSOLES = 50
-READY = "body[data-ready]"
-PATIENCE_MILLISECONDS = 120_000
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
-DRAWN = """selector => new Promise(resolve => {
-    const look = () => document.querySelector(selector)
-        ? requestAnimationFrame(() => resolve(performance.now() / 1000)) : requestAnimationFrame(look);
-    look();
-})"""
-"""Seconds from the start of the page until something is drawn."""
 
 
 def main() -> None:
@@ -71,15 +64,28 @@ async def _measure(*, quick: bool) -> list[tuple[str, Sequence[Line]]]:
         served = await stack.enter_async_context(processes.holdfast(folder, settings))
         http = await stack.enter_async_context(http_session())
         client = HoldfastClient(http, served.base)
-        run_id, events = await prepared_run(http, served.base, rounds=2 if quick else 20)
-        await client.suspend()
+        run_id, events = await prepared_run(http, served.base, rounds=2 if quick else 14)
+        waiting = await client.suspend()
         browser = await stack.enter_async_context(chromium())
         title = f"a run of {events:,} events: seconds until it is drawn"
         return [
             ("pages: compressed bytes and requests", await _pages(browser, served.base)),
             ("pages: first contentful paint", await _paints(browser, served.base, quick=quick)),
             (title, await _run(browser, f"{served.base}/console/runs/{run_id}", quick=quick)),
+            (
+                "an open inbox in which nothing happens",
+                await idle(browser, served.base, quick=quick),
+            ),
+            (
+                "a run of 1,000 events a second",
+                await stream(browser, served.base, waiting, quick=quick),
+            ),
             (f"{CONSOLES} open consoles", await _share(client, quick=quick)),
+            # Last, because the tables are full then.
+            (
+                "lists of many runs and tickets: seconds until they are drawn",
+                await lists(browser, http, served.base, embedded.url, quick=quick),
+            ),
         ]
 
 
@@ -105,7 +111,7 @@ class Traffic:
 async def _pages(browser: Browser, base: str) -> list[Line]:
     lines = []
     for name in PAGES:
-        async with _opened(browser) as (_, page, devtools):
+        async with opened(browser) as (_, page, devtools):
             traffic = Traffic()
             await devtools.send("Network.enable")
             devtools.on("Network.responseReceived", traffic.on_response)
@@ -125,15 +131,15 @@ async def _paints(browser: Browser, base: str, *, quick: bool) -> list[Line]:
     cold: list[float] = []
     warm: list[float] = []
     for _ in range(3 if quick else 9):
-        async with _opened(browser) as (context, page, _devtools):
+        async with opened(browser) as (context, page, _devtools):
             for found in (cold, warm):
                 await page.goto(f"{base}/console/inbox")
                 await page.wait_for_selector(READY)
                 found.append(float(await page.evaluate(PAINT)))
                 page = await context.new_page()
     return [
-        _time("cold", median(cold), None if quick else COLD),
-        _time("warm", median(warm), None if quick else WARM),
+        timed("cold", median(cold), None if quick else COLD),
+        timed("warm", median(warm), None if quick else WARM),
     ]
 
 
@@ -141,12 +147,11 @@ async def _run(browser: Browser, url: str, *, quick: bool) -> list[Line]:
     lines = []
     views = (("conversation", ".call", CONVERSATION), ("timeline", ".span", TIMELINE))
     for tab, selector, mark in views:
-        async with _opened(browser) as (_, page, devtools):
+        async with opened(browser) as (_, page, devtools):
             await page.goto(f"{url}?tab={tab}")
             taken = await page.evaluate(DRAWN, selector)
-            lines.append(_time(tab, taken, None if quick else mark))
-            await devtools.send("HeapProfiler.collectGarbage")
-            used = (await devtools.send("Runtime.getHeapUsage"))["usedSize"]
+            lines.append(timed(tab, taken, None if quick else mark))
+            used = await heap_of(devtools)
             lines.append(Line(f"{tab}: heap", megabytes(used), mark=HEAP, judged=used))
     return lines
 
@@ -165,22 +170,6 @@ async def _share(client: HoldfastClient, *, quick: bool) -> list[Line]:
     mark = None if quick else SHARE
     line = Line("runs/s", count(median(watched)), count(median(alone)), times(ratio), mark, ratio)
     return [line]
-
-
-def _time(what: str, seconds: float, mark: Mark | None) -> Line:
-    return Line(what, milliseconds(seconds), mark=mark, judged=seconds)
-
-
-@asynccontextmanager
-async def _opened(browser: Browser) -> AsyncIterator[tuple[BrowserContext, Page, CDPSession]]:
-    """A page of a user with an empty profile."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(PATIENCE_MILLISECONDS)
-    page = await context.new_page()
-    try:
-        yield context, page, await context.new_cdp_session(page)
-    finally:
-        await context.close()
 
 
 if __name__ == "__main__":

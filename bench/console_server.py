@@ -9,7 +9,8 @@ import aiohttp
 
 from bench.clients import Unexpected, start_request
 
-CALLS = 60
+CALLS = 85
+"""Calls of a round. A run has at most 16 rounds."""
 STREAMS = ("/v1/tickets/events?from=now", "/v1/changes")
 """What a console follows; its tabs share these."""
 _STREAM = {"accept": "text/event-stream"}

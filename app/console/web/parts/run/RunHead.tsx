@@ -19,6 +19,7 @@ export function RunHead({ run, children }: { run: Run; children?: ComponentChild
       <h1>
         Run <span class="mono">{shortId(run.id)}</span> <RunStatus run={run} />
         {run.isCancelling && <span class="badge warn">is being cancelled</span>}
+        {run.isPaused && run.waitingReason !== "manual_pause" && <span class="badge warn">{run.status === "running" ? "pauses after this step" : "paused"}</span>}
         {run.rolledBackBy && <span class="badge">rolled back</span>}
       </h1>
       <p class="row small quiet">

@@ -1,7 +1,8 @@
-/** Tokens and cost of the last 30 days, by model or by agent. */
-import { useEffect, useState } from "preact/hooks";
+/** Tokens and cost of the last 30 days, by model or by agent. They are summed when a person scrolls to them. */
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Me } from "../../core/api/session";
 import { readSpending, type Spent } from "../../core/api/usage";
+import { useSeen } from "../../core/visible";
 import { dollars } from "../../core/words/money";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
@@ -14,16 +15,17 @@ export function Spending({ me }: { me: Me | null }) {
   const [rows, setRows] = useState<readonly Spent[] | null>(null);
   const [error, setError] = useState<unknown>(null);
   const mayRead = me?.may("usage:read") ?? false;
+  const place = useRef<HTMLElement>(null);
+  const isWanted = useSeen(place) && mayRead;
   useEffect(() => {
-    if (!mayRead) return;
+    if (!isWanted) return;
     const stopped = new AbortController();
     setError(null);
     readSpending(by, stopped.signal).then(setRows, (problem: unknown) => !stopped.signal.aborted && setError(problem));
     return () => stopped.abort();
-  }, [by, mayRead]);
-  if (!me) return null;
+  }, [by, isWanted]);
   return (
-    <section class="stack" aria-label="Tokens and cost">
+    <section class="stack" aria-label="Tokens and cost" ref={place}>
       <h2 class="row">
         <span class="grow">Tokens and cost of the last 30 days</span>
         {mayRead && (
@@ -36,9 +38,9 @@ export function Spending({ me }: { me: Me | null }) {
           </span>
         )}
       </h2>
-      {!mayRead && <p class="quiet">Your key lacks the scope usage:read.</p>}
+      {me && !mayRead && <p class="quiet">Your key lacks the scope usage:read.</p>}
       {error ? <Failure error={error} /> : null}
-      {mayRead && !rows && !error && <Skeleton rows={2} />}
+      {isWanted && !rows && !error && <Skeleton rows={2} />}
       {rows && !rows.length && <p class="quiet">No model was asked.</p>}
       {rows && rows.length > 0 && <Table by={by} rows={rows} />}
     </section>

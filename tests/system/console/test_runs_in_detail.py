@@ -1,0 +1,75 @@
+"""Runs are paused and resumed; their events are read whole; what they cost is shown."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.support.servers import Server
+from tests.system.console.browser import TEST_SECONDS, using
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
+
+LONG = "x" * 5_000
+"""A text that a list of events cuts."""
+
+
+async def test_a_run_is_paused_and_resumed(team: Server, browser: Browser) -> None:
+    async with team.client("ann") as client, using(browser, team.base, "pause", key="ann") as user:
+        prompt = 'CALL refund {"number": "LATER", "amount": 1}'
+        run = await client.settled((await client.start("clerk", prompt))["id"])
+        await user.open(f"runs/{run['id']}")
+        await user.button("Pause").click()
+        await user.page.get_by_label("Reason").fill("lunch")
+        await user.button("Pause the run").click()
+        head = user.page.locator(".run-head")
+        await expect(head).to_contain_text("paused")
+        explained = user.page.locator(".explain")
+        await expect(explained).to_contain_text("ann has paused it: lunch")
+        await expect(explained).not_to_contain_text("/v1/")
+        await user.button("Resume").click()
+        await user.button("Resume the run").click()
+        await expect(head).to_contain_text("needs a person")
+        await expect(user.button("Pause")).to_be_visible()
+        assert (await client.run(run["id"]))["pause"] is None
+
+
+async def test_an_event_is_read_whole_when_it_is_opened_and_downloaded_whole(
+    team: Server, browser: Browser
+) -> None:
+    async with team.client("ann") as client, using(browser, team.base, "whole", key="ann") as user:
+        started = await client.start("clerk", f'CALL look_up {{"number": "{LONG}"}}')
+        await client.ended(started["id"])
+        async with user.page.expect_response(lambda one: "max_field_bytes" in one.url) as response:
+            await user.open(f"runs/{started['id']}?tab=events")
+        assert LONG not in await (await response.value).text()
+        await user.page.get_by_label("Type", exact=True).select_option("tool_call_ready")
+        await user.page.locator(".event").click()
+        await expect(user.page.locator(".event-body")).to_contain_text(LONG)
+        async with user.page.expect_download() as download:
+            await user.button("Download NDJSON").click()
+        file = await download.value
+        [line] = (await asyncio.to_thread(Path(await file.path()).read_text)).splitlines()
+        assert json.loads(line)["arguments"] == {"number": LONG}
+
+
+async def test_costs_are_shown_where_prices_are_known(team: Server, browser: Browser) -> None:
+    async with team.client("ann") as client, using(browser, team.base, "cost", key="ann") as user:
+        priced = await client.ended((await client.start("crawler", "Hi"))["id"])
+        unpriced = await client.ended((await client.start("clerk", "Hi"))["id"])
+        assert priced["used"]["cost_usd"] > 0
+        await user.open(f"runs/{priced['id']}")
+        await expect(user.page.locator(".run-head")).to_contain_text("$")
+        await user.open(f"runs/{unpriced['id']}")
+        await expect(user.page.locator(".run-head")).not_to_contain_text("$")
+        await user.open("runs?agent=crawler")
+        await expect(user.page.locator(f"[data-run='{priced['id']}']")).to_contain_text("$")
+        await user.open("system")
+        spent = user.page.get_by_role("region", name="Tokens and cost", exact=True)
+        await spent.scroll_into_view_if_needed()
+        await expect(spent.locator("tbody")).to_contain_text("no known price")
+        await user.button("By agent").click()
+        row = spent.get_by_role("row").filter(has_text="crawler")
+        await expect(row).to_contain_text("$")
