@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import structlog
@@ -220,8 +221,8 @@ def last_text(
     record: RunRecord, log: Sequence[LoggedMessage], messages: Sequence[Message] = ()
 ) -> str:
     """The last text that the assistant wrote in the run: in the log or in the new messages."""
-    own = [entry.message for entry in log if entry.message.run_id == record.id]
-    for message in reversed([*own, *messages]):
+    own = (entry.message for entry in reversed(log) if entry.message.run_id == record.id)
+    for message in chain(reversed(messages), own):
         if message.role is Role.ASSISTANT and message.text:
             return message.text
     return ""

@@ -24,6 +24,7 @@ from app.domain.threads.messages import (
     UrlSource,
 )
 from app.domain.tools.tool_calls import ToolDescriptor
+from app.llm.openai.encoded_messages import EncodedMessages
 from app.llm.openai.options import Dialect, parameters_of
 from app.llm.openai.provider_data import call_fields_of, fields_of
 from app.runtime.ports.models import ModelRequest
@@ -31,6 +32,9 @@ from app.runtime.ports.outputs import NativeOutput
 
 DEFAULT_DIALECT = Dialect()
 NO_ISSUER: JsonObject = {}
+_PLACE_OF_MESSAGES = "\0messages"
+"""Stands for the messages, which are encoded one by one. No option has this text: options have no U+0000."""
+_encoded = EncodedMessages()
 
 
 def request_body(
@@ -46,11 +50,11 @@ def request_body(
     """
     messages = _messages(request.messages, issuer)
     if request.system_prompt:
-        messages.insert(0, {"role": "system", "content": request.system_prompt})
+        messages.insert(0, compact({"role": "system", "content": request.system_prompt}))
     body: dict[str, Any] = {
         **parameters,
         "model": model,
-        "messages": messages,
+        "messages": _PLACE_OF_MESSAGES,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -63,23 +67,28 @@ def request_body(
             body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.output is not None:
         body["response_format"] = _response_format(request.output)
-    return compact(body).encode("utf-8", "replace")
+    begin, _, end = compact(body).partition(compact(_PLACE_OF_MESSAGES))
+    return f"{begin}[{','.join(messages)}]{end}".encode("utf-8", "replace")
 
 
-def _messages(messages: Sequence[Message], issuer: JsonObject) -> list[dict[str, Any]]:
-    """The messages. Results of calls can only be text here, so their media follow as a user message."""
-    bodies: list[dict[str, Any]] = []
+def _messages(messages: Sequence[Message], issuer: JsonObject) -> list[str]:
+    """The messages as JSON. Results of calls can only be text here, so their media follow as a user message."""
+    bodies: list[str] = []
     of_results: list[dict[str, Any]] = []
     for message in messages:
         if message.role is not Role.TOOL and of_results:
-            bodies.append({"role": "user", "content": of_results})
+            bodies.append(compact({"role": "user", "content": of_results}))
             of_results = []
-        bodies.append(_message(message, issuer))
+        bodies.append(_encoded.get(message, issuer, _encoded_message))
         if message.role is Role.TOOL:
             of_results += _media_of_result(message)
     if of_results:
-        bodies.append({"role": "user", "content": of_results})
+        bodies.append(compact({"role": "user", "content": of_results}))
     return bodies
+
+
+def _encoded_message(message: Message, issuer: JsonObject) -> str:
+    return compact(_message(message, issuer))
 
 
 def _media_of_result(message: Message) -> Iterator[dict[str, Any]]:
