@@ -89,6 +89,7 @@ async def load_remote(
         answers=TicketAnswers(context, record),
         inbox=RunInbox(context.database, context.writer.transactions, record),
         files=_files(context, record),
+        artifact_files=_tool_files(context, record),
         redact=context.redact,
         thread_state=claimed.thread_state,
     )

@@ -1,8 +1,9 @@
-"""The files that tools of a run or a background task save and open."""
+"""The files that tools of a run or a background task save and open, and those of remote agents."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from app.commands.files.keep_artifact import keep_artifact
 from app.commands.files.save_from_tool import refer_from_tool, save_from_tool
 from app.commands.files.writing import NewFile
 from app.commands.tool_owner import ToolOwner
@@ -38,6 +39,18 @@ class StoredToolFiles:
             self.outgoing,
             self.owner,
             SavingCall(call_id, idempotency_key),
+            NewFile(name, media_type),
+            pieces,
+            self.max_bytes,
+        )
+
+    async def keep(
+        self, name: str | None, pieces: AsyncIterator[bytes], media_type: str | None
+    ) -> FileId:
+        return await keep_artifact(
+            self.database.pool,
+            self.outgoing,
+            self.owner,
             NewFile(name, media_type),
             pieces,
             self.max_bytes,

@@ -292,6 +292,16 @@ async def test_artifacts_of_a_remote_agent_are_listed(client: Client) -> None:
         ("facts", "application/json", {"n": 1.0}),
         ("dot.png", "image/png", "iVBORw=="),
     ]
+    addresses = [each["content_url"] for each in page["items"]]
+    contents = [await client.http.get(address) for address in addresses]
+    assert [each.content for each in contents] == [b"a draft", b'{"n":1}', b"\x89PNG"]
+    assert [each.headers["content-type"].partition(";")[0] for each in contents] == [
+        *("text/plain", "application/json", "application/octet-stream")
+    ]
+    assert [each["size"] for each in page["items"]] == [7, 7, 4]
+    await client.http.delete(addresses[0].removesuffix("/content"))
+    left = (await client.get(f"/v1/runs/{run['id']}/artifacts"))["items"]
+    assert (left[0]["content"], left[0]["content_url"]) == ("a draft", None)
 
 
 async def test_a_run_without_artifacts_has_an_empty_list(client: Client, family: Record) -> None:

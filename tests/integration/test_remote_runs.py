@@ -169,9 +169,23 @@ async def test_a_delivery_without_a_reason_suspends_the_run_again(database_url: 
 async def test_artifacts_are_stored_in_the_state_of_the_run(database_url: str) -> None:
     async with remote_run(database_url, "make a draft") as run:
         output = ((await run.now()).run_state or {})["extensions"][OUTPUT_KEY]
-        assert output["artifacts"] == [
-            {"id": "a1", "name": "draft", "media_type": "text/plain", "content": "a draft"}
-        ]
+        [made] = output["artifacts"]
+        assert made.pop("file_id")
+        assert made == {
+            "id": "a1",
+            "name": "draft",
+            "media_type": "text/plain",
+            "content": "a draft",
+        }
+
+
+async def test_equal_artifacts_of_two_turns_are_one_file_of_each_thread(database_url: str) -> None:
+    async with replica(database_url, Echo()) as local_replica:
+        for _ in range(2):
+            await (await local_replica.start("make a draft")).ended()
+        counts = "SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM file_threads)"
+        rows = await local_replica.database.pool.fetch(counts)
+        assert [tuple(row) for row in rows] == [(1, 2)]
 
 
 @pytest.mark.parametrize("abort_fails", [False, True])

@@ -29,12 +29,12 @@ class ArtifactOut(ResponseModel):
     id: str | None = Field(description="Id of the file, or the other server's id of the artifact.")
     name: str | None
     media_type: str | None
-    content: Any = Field(description="What the other server made. Null for a file.")
+    content: Any = Field(description="What the other server made. Null for a file of a tool.")
     content_url: str | None = Field(
-        description="Address of a file's bytes. Null if it isn't a file."
+        description="Address of the bytes. Null if the file was deleted, or the artifact couldn't become one."
     )
-    size: int | None = Field(description="Number of bytes of a file.")
-    sha256: str | None = Field(description="SHA-256 of the bytes of a file, in hexadecimal.")
+    size: int | None = Field(description="Number of bytes.")
+    sha256: str | None = Field(description="SHA-256 of the bytes, in hexadecimal.")
     tool_call_id: str | None = Field(description="The call that saved the file.")
 
     @classmethod
@@ -45,7 +45,9 @@ class ArtifactOut(ResponseModel):
             name=artifact.name,
             media_type=artifact.media_type,
             content=artifact.content,
-            content_url=None if saved is None else f"/v1/files/{artifact.id}/content",
+            content_url=None
+            if saved is None
+            else f"/v1/files/{artifact.file_id or artifact.id}/content",
             size=None if saved is None else saved.size,
             sha256=None if saved is None else saved.sha256,
             tool_call_id=None if saved is None else saved.call_id,

@@ -199,6 +199,7 @@ def _artifact(
         name=part.filename or artifact.name or None,
         media_type=part.media_type or usual,
         content=content,
+        is_base64=kind == "raw",
     )
 
 

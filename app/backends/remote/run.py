@@ -22,6 +22,7 @@ from app.domain.threads.messages import Message, Role, Visibility
 from app.domain.tickets.tickets import Ticket
 from app.runtime.handoff import with_active_agent
 from app.runtime.ports.files import NO_FILES, FileReader
+from app.runtime.ports.tool_files import ArtifactFiles
 from app.runtime.run_session import EXECUTING, RunActivity, RunSession
 
 REMOTE = "__runtime_remote_backend"
@@ -96,6 +97,8 @@ class RemoteRun(RunSession):
     """The name of the remote in the state. It is the same after a restart."""
     files: FileReader = NO_FILES
     """Files that messages refer to. A remote agent gets their bytes."""
+    artifact_files: ArtifactFiles | None = None
+    """Where the artifacts of the remote agent become files."""
     new_messages: BackendOutput = NO_OUTPUT
     last_sent_seq: int = field(init=False)
     """The seq of the last message that was sent to the remote."""

@@ -1,12 +1,13 @@
 """One turn of a remote agent: its request, the events that it emits, and the messages that it adds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import structlog
 
 from app import telemetry
 from app.backends.base import Backend, BackendError, Turn
+from app.backends.remote.artifacts import with_files
 from app.backends.remote.endings import TurnOutcome, fail_remote, save_turn_outcome
 from app.backends.remote.questions import (
     answer_as_message,
@@ -102,6 +103,8 @@ async def run_turn(
     try:
         async with run.interruption.interruptible():
             result = await backend.execute_root(turn, emitter)
+            output = await with_files(run.artifact_files, result.output)
+            result = replace(result, output=output)
         response = result.output.text_or(result.response or "")
         emitter.complete(response)
     except BackendError as error:

@@ -121,7 +121,9 @@ class RemoteRunView:
             self.is_suspended = self.needs_snapshot = True
             self._response = response
             return None
-        return _result(event["termination"], response, output.artifacts)
+        # The ids of files there mean nothing here.
+        made = tuple(replace(each, file_id=None) for each in output.artifacts)
+        return _result(event["termination"], response, made)
 
 
 def _result(

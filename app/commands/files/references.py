@@ -25,16 +25,17 @@ async def refer_to_files(
     ids = {source.file_id for _, source in referred}
     written = {source.file_id: source.written for _, source in referred if source.written}
     for file_id in sorted(written):
-        await _create(connection, tenant, file_id, written[file_id])
+        await create_written(connection, tenant, file_id, written[file_id])
     found = await files.get_all(connection, tenant, ids, lock=True)
     for media, source in referred:
         _check(media, source.file_id, found)
     await files.refer(connection, tenant, thread_id, ids)
 
 
-async def _create(
+async def create_written(
     connection: Connection, tenant: Tenant, file_id: FileId, written: WrittenFile
 ) -> None:
+    """Create the file whose bytes are written, unless the tenant has it."""
     key = BlobKey(tenant, written.blob_id)
     file = StoredFile(
         id=file_id,

@@ -6,7 +6,7 @@ A backend executes runs: it is the loop of this server, or a remote agent.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from app.domain.ids import CallId
+from app.domain.ids import CallId, FileId
 from app.domain.json_values import Json, JsonObject, without_none
 from app.domain.runs.runs import RunStatus
 from app.domain.runs.terminations import (
@@ -151,11 +151,11 @@ def status_of_termination(termination: Termination | None) -> BackendStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedBytes:
-    """The bytes of a file that a tool has saved."""
+    """The bytes of an artifact's file. `call_id` names the call of the tool that has saved it."""
 
     size: int
     sha256: str
-    call_id: CallId
+    call_id: CallId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,10 @@ class Artifact:
     id: str | None = None
     name: str | None = None
     media_type: str | None = None
+    file_id: FileId | None = None
+    """The file with the bytes of a remote agent's artifact."""
+    is_base64: bool = field(default=False, compare=False)
+    """Whether the content is known to be base64. It isn't stored."""
     saved: SavedBytes | None = None
 
 
@@ -229,7 +233,12 @@ def output_to_json(output: BackendOutput) -> dict[str, Any]:
 
 
 def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
-    named = {"id": artifact.id, "name": artifact.name, "media_type": artifact.media_type}
+    named = {
+        "id": artifact.id,
+        "name": artifact.name,
+        "media_type": artifact.media_type,
+        "file_id": artifact.file_id,
+    }
     return {**without_none(named), "content": artifact.content}
 
 

@@ -29,6 +29,15 @@ class OpenFile:
         return b"".join([piece async for piece in self])
 
 
+class ArtifactFiles(Protocol):
+    """The artifacts of a remote agent, as files."""
+
+    async def keep(
+        self, name: str | None, pieces: AsyncIterator[bytes], media_type: str | None
+    ) -> FileId:
+        """Save a file of the run's thread. Equal ones are one file."""
+
+
 class ToolFiles(Protocol):
     """The files of a tenant, and those that the tools of one run or background task save."""
 

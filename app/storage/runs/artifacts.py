@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, literal, null, select, true, union_all
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import case, func, literal, null, select, true, union_all
 
 from app.domain.agents.backend_results import OUTPUT_KEY, Artifact, SavedBytes
 from app.domain.files.files import MAX_SAVED_FILES
@@ -30,10 +29,23 @@ async def page(
         select(
             (entry.c.number + MAX_SAVED_FILES).label("number"),
             entry.c.artifact,
-            null().cast(JSONB).label("saved"),
+            case(
+                (
+                    files.c.id.is_not(None),
+                    func.jsonb_build_object(
+                        *(literal("size"), files.c.size), *(literal("sha256"), files.c.sha256)
+                    ),
+                ),
+                else_=null(),
+            ).label("saved"),
         )
         .select_from(runs)
         .join(entry, true())
+        .outerjoin(
+            files,
+            (files.c.tenant == tenant)
+            & (files.c.id == entry.c.artifact.op("->>")("file_id").cast(files.c.id.type)),
+        )
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
     )
     of_tools = (
