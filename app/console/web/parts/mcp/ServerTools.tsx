@@ -76,7 +76,19 @@ function Drifted({ tool }: { tool: McpTool }) {
       <h3 class="row">
         <code><SafeText text={tool.name} /></code> <span class="badge warn">{tool.drift ?? "not accepted yet"}</span>
       </h3>
-      {tool.accepted ? <Diff before={tool.accepted} after={tool.described} /> : <JsonText value={tool.described} />}
+      {tool.accepted ? (
+        <Diff before={tool.accepted} after={tool.described} />
+      ) : (
+        <>
+          <p class="plain-text">
+            <SafeText text={tool.description || "The server doesn’t describe it."} />
+          </p>
+          <details>
+            <summary class="small quiet">All that the server says</summary>
+            <JsonText value={tool.described} />
+          </details>
+        </>
+      )}
     </article>
   );
 }
