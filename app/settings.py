@@ -326,6 +326,12 @@ class Settings(BaseSettings):
         ge=60,
         description="How long a signal is kept for later tickets, and its id for duplicates.",
     )
+    file_retention: float | None = Field(
+        None,
+        ge=3_600,
+        description="How long a file is kept that no thread refers to, such as an upload that was never used. By "
+        "default for ever.",
+    )
     usage_retention: float = Field(
         34_560_000.0,
         ge=3_600,

@@ -154,6 +154,7 @@ def _retention_ages(settings: Settings) -> RetentionAges:
         answers=settings.idempotency_retention,
         signals=settings.signal_retention,
         usage=settings.usage_retention,
+        files=settings.file_retention,
         memories=settings.memory_retention,
     )
 

@@ -25,10 +25,11 @@ from app.runtime.inference.media_files import with_files
 from app.runtime.ports.models import ModelRequest
 from app.storage.files import blobs, files
 from app.storage.postgres.database import Database
+from app.workers.periodic.retention import Retention, RetentionAges
 from app.workers.run_files import FileCache, RunFiles
 
 from tests.support.replicas import ANN, an_agent, open_replica, Replica  # isort: skip
-from app.llm.scripted.model import in_order
+from app.llm.scripted.model import in_order, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ BYTES = bytes(range(256)) * ((2 * CHUNK_BYTES) // 256 + 3)
 
 @pytest.fixture
 async def replica(database_url: str) -> AsyncIterator[Replica]:
-    async with open_replica(database_url, an_agent(), in_order()) as opened:
+    async with open_replica(database_url, an_agent(), in_order(turn("Done."))) as opened:
         yield opened
 
 
@@ -116,6 +117,28 @@ async def test_bytes_without_a_file_are_deleted_after_an_hour(
     assert await database.pool.fetchval("SELECT count(*) FROM blob_chunks") == 1
     reader = RunFiles(replica.database, FileCache(), ANN.tenant)
     assert (await reader.load([kept.id]))[kept.id].data == base64.b64encode(b"kept").decode()
+
+
+async def test_an_upload_that_no_thread_refers_to_is_deleted_at_its_age(
+    replica: Replica, database: Database
+) -> None:
+    used, unused, young = [await stored(replica, text) for text in (b"used", b"unused", b"young")]
+    run = await replica.start()
+    await run.ended()
+    async with database.transaction() as connection:
+        await files.refer(connection, ANN.tenant, run.thread_id, [used.id])
+    long_ago = "UPDATE files SET created_at = now() - interval '2 hours' WHERE id <> $1"
+    await database.pool.execute(long_ago, young.id)
+    async with database.transaction() as connection:
+        assert await files.delete_unreferred(connection, 3600, 100) == 1
+        left = await files.get_all(connection, ANN.tenant, [used.id, unused.id, young.id])
+    assert set(left) == {used.id, young.id}
+
+
+async def test_retention_of_files_is_off_unless_an_age_is_set(database: Database) -> None:
+    for age, is_there in ((None, False), (3600.0, True)):
+        retention = Retention(database, RetentionAges(files=age), interval=60)
+        assert ("delete_files" in await retention.run_once()) is is_there
 
 
 async def test_equal_bytes_of_two_tenants_are_stored_twice(replica: Replica) -> None:

@@ -1,9 +1,10 @@
 """The rows of files, and the threads that refer to them."""
 
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, exists, insert, literal, select
+from sqlalchemy import delete, exists, func, insert, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.domain.files.files import StoredFile
@@ -93,6 +94,26 @@ async def remove(connection: Connection, tenant: Tenant, file_id: FileId) -> boo
     """Delete a file; its bytes are deleted later. False if there is none."""
     statement = delete(files).where(files.c.tenant == tenant, files.c.id == file_id)
     return (await connection.execute(statement)).rowcount > 0
+
+
+async def delete_unreferred(connection: Connection, older_than: float, limit: int) -> int:
+    """Delete files of at least this age that no thread refers to. Their bytes are deleted later."""
+    key = (files.c.tenant, files.c.id)
+    is_used = exists().where(
+        file_threads.c.tenant == files.c.tenant, file_threads.c.file_id == files.c.id
+    )
+    old = (
+        select(*key)
+        .where(files.c.created_at < func.now() - timedelta(seconds=older_than), ~is_used)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    found = [tuple(row) for row in await connection.execute(old)]
+    if not found:
+        return 0
+    # Judged again under the lock: a thread may have begun to refer to a file before it was taken.
+    statement = delete(files).where(tuple_(*key).in_(found), ~is_used)
+    return (await connection.execute(statement)).rowcount
 
 
 async def refer(

@@ -13,7 +13,7 @@ import structlog
 from app import telemetry
 from app.clock import yield_to_loop
 from app.storage import idempotency, retention, usage, workers
-from app.storage.files import blobs
+from app.storage.files import blobs, files
 from app.storage.memories import memories
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection, Database
 from app.storage.queue import deliveries
@@ -47,6 +47,8 @@ class RetentionAges:
     signals: float = 86_400.0
     usage: float = 34_560_000.0
     memories: float | None = None
+    files: float | None = None
+    """Of files that no thread refers to."""
 
 
 class Retention(PeriodicJob):
@@ -104,6 +106,7 @@ def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
         ("delete_queue_log", ages.queue_log, deliveries.delete_log),
         ("delete_responses", ages.answers, idempotency.delete_old),
         ("delete_signals", ages.signals, signals.delete_old),
+        ("delete_files", ages.files, files.delete_unreferred),
         ("delete_unused_bytes", UNUSED_BYTES_AGE_SECONDS, blobs.delete_unused),
         ("delete_usage", ages.usage, usage.delete_old),
         ("delete_memories", ages.memories, memories.delete_old),
