@@ -15,6 +15,7 @@ PAGES: Mapping[str, str] = {
     "agents": "Agents",
     "agents/{id}": "Agents",
     "mcp-servers/{id}": "McpServer",
+    "memory": "Memories",
     "system": "System",
     "start": "Start",
 }

@@ -14,6 +14,7 @@ export const pageUrl = {
   agents: () => `${prefix}/console/agents`,
   agent: (id: string) => `${prefix}/console/agents/${encodeURIComponent(id)}`,
   mcpServer: (id: string) => `${prefix}/console/mcp-servers/${encodeURIComponent(id)}`,
+  memory: () => `${prefix}/console/memory`,
   system: () => `${prefix}/console/system`,
   start: (query: Record<string, string> = {}) => withQuery(`${prefix}/console/start`, query),
   login: (next?: string) => withQuery(`${prefix}/console/login`, next ? { next } : {}),

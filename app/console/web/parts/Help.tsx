@@ -10,6 +10,7 @@ const KEYS: readonly [string, string][] = [
   ["g r", "Runs"],
   ["g t", "Threads"],
   ["g a", "Agents"],
+  ["g m", "Memory"],
   ["g y", "System"],
   ["g s", "Start a run"],
   ["Ctrl+K", "Open an id or a page"],

@@ -22,6 +22,7 @@ export const PLACES: readonly Place[] = [
   { name: "Runs", href: pageUrl.runs(), key: "r" },
   { name: "Threads", href: pageUrl.threads(), key: "t" },
   { name: "Agents", href: pageUrl.agents(), key: "a" },
+  { name: "Memory", href: pageUrl.memory(), key: "m" },
   { name: "System", href: pageUrl.system(), key: "y" },
   { name: "Start a run", href: pageUrl.start(), key: "s" },
 ];
