@@ -68,7 +68,7 @@ async def test_costs_are_shown_where_prices_are_known(team: Server, browser: Bro
         await expect(user.page.locator(f"[data-run='{priced['id']}']")).to_contain_text("$")
         await user.open("system")
         spent = user.page.get_by_role("region", name="Tokens and cost", exact=True)
-        await spent.scroll_into_view_if_needed()
+        await user.button("Show them").click()
         await expect(spent.locator("tbody")).to_contain_text("no known price")
         await user.button("By agent").click()
         row = spent.get_by_role("row").filter(has_text="crawler")

@@ -1,6 +1,5 @@
 /** Whether the page is visible. A hidden page holds no connection: a browser has six for each server. */
 import { useEffect, useState } from "preact/hooks";
-import type { RefObject } from "preact";
 
 export function useVisible(): boolean {
   const [isVisible, setVisible] = useState(!document.hidden);
@@ -29,16 +28,4 @@ export function usePoll(milliseconds: number, key: string, poll: (signal: AbortS
       clearTimeout(timer);
     };
   }, [isVisible, key]);
-}
-
-/** Whether an element has come near the part of the page that is seen. */
-export function useSeen(element: RefObject<Element>): boolean {
-  const [isSeen, see] = useState(false);
-  useEffect(() => {
-    if (!element.current || isSeen) return;
-    const observer = new IntersectionObserver((entries) => entries.some(({ isIntersecting }) => isIntersecting) && see(true));
-    observer.observe(element.current);
-    return () => observer.disconnect();
-  }, [isSeen]);
-  return isSeen;
 }

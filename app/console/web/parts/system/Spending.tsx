@@ -1,8 +1,7 @@
-/** Tokens and cost of the last 30 days, by model or by agent. They are summed when a person scrolls to them. */
-import { useEffect, useRef, useState } from "preact/hooks";
+/** Tokens and cost of the last 30 days, by model or by agent. They are summed when a person asks for them. */
+import { useEffect, useState } from "preact/hooks";
 import type { Me } from "../../core/api/session";
 import { readSpending, type Spent } from "../../core/api/usage";
-import { useSeen } from "../../core/visible";
 import { dollars } from "../../core/words/money";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
@@ -15,8 +14,7 @@ export function Spending({ me }: { me: Me | null }) {
   const [rows, setRows] = useState<readonly Spent[] | null>(null);
   const [error, setError] = useState<unknown>(null);
   const mayRead = me?.may("usage:read") ?? false;
-  const place = useRef<HTMLElement>(null);
-  const isWanted = useSeen(place) && mayRead;
+  const [isWanted, want] = useState(false);
   useEffect(() => {
     if (!isWanted) return;
     const stopped = new AbortController();
@@ -25,10 +23,11 @@ export function Spending({ me }: { me: Me | null }) {
     return () => stopped.abort();
   }, [by, isWanted]);
   return (
-    <section class="stack" aria-label="Tokens and cost" ref={place}>
+    <section class="stack" aria-label="Tokens and cost">
       <h2 class="row">
         <span class="grow">Tokens and cost of the last 30 days</span>
-        {mayRead && (
+        {mayRead && !isWanted && <button onClick={() => want(true)}>Show them</button>}
+        {isWanted && (
           <span class="segments" role="group" aria-label="Group by">
             {GROUPS.map((one) => (
               <button key={one} aria-pressed={by === one} onClick={() => setBy(one)}>
