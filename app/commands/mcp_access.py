@@ -6,6 +6,7 @@ from app.context import ServiceContext
 from app.domain.errors import Conflict, Invalid, Unavailable
 from app.domain.principals import Principal, Scope
 from app.queries.mcp_servers import require_server
+from app.storage import mcp_tokens
 from app.tools.mcp.client import ServerAway
 from app.tools.mcp.oauth.authorization import Attempt, AuthorizationFailed
 from app.tools.mcp.oauth.authorization_server import AuthorizationServerFailed, TokenRefused
@@ -61,10 +62,12 @@ async def withdraw(ctx: ServiceContext, principal: Principal, name: str) -> None
     """Delete the caller's tokens for a server. Its runs have to ask for access again."""
     principal.require(Scope.RUNS_WRITE)
     require_server(ctx, name)
+    subject = principal.subject
+    await mcp_tokens.delete_of_subject(ctx.database.pool, principal.tenant, name, subject)
     authorization = ctx.agents.mcp.servers[name].authorization
     if authorization is not None and authorization.is_per_subject:
-        await authorization.withdraw(Holder(principal.tenant, principal.subject))
-        log.info("mcp_access_withdrawn", server=name, subject=principal.subject)
+        authorization.forget(Holder(principal.tenant, subject))
+    log.info("mcp_access_withdrawn", server=name, subject=subject)
 
 
 def _authorization(ctx: ServiceContext, name: str) -> ServerAuthorization:

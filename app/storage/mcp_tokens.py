@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.domain.ids import Tenant
 from app.storage.postgres.database import RawPool
 
 _LOAD = """
@@ -24,6 +25,9 @@ UPDATE mcp_tokens SET renewed_until = NULL WHERE tenant = $1 AND server = $2 AND
 """
 _DELETE = """
 DELETE FROM mcp_tokens WHERE tenant = $1 AND server = $2 AND subject = $3 AND issuer = $4
+"""
+_DELETE_OF_SUBJECT = """
+DELETE FROM mcp_tokens WHERE tenant = $1 AND server = $2 AND subject = $3
 """
 
 
@@ -63,3 +67,8 @@ async def release(pool: RawPool, row: TokenRow) -> None:
 
 async def delete(pool: RawPool, row: TokenRow) -> None:
     await pool.execute(_DELETE, *row.columns)
+
+
+async def delete_of_subject(pool: RawPool, tenant: Tenant, server: str, subject: str) -> None:
+    """Delete a subject's tokens for a server, those of earlier issuers too."""
+    await pool.execute(_DELETE_OF_SUBJECT, tenant, server, subject)

@@ -75,10 +75,6 @@ class ServerAuthorization:
         self._sources.move_to_end(holder)
         return found
 
-    async def is_given(self, holder: Holder) -> bool:
-        """Whether a token is stored for the holder."""
-        return await self.services.store.load(self._key(holder)) is not None
-
     async def begin(
         self, holder: Holder, *, in_browser: bool, base_url: str
     ) -> tuple[str, Attempt]:
@@ -103,9 +99,8 @@ class ServerAuthorization:
         """The attempt of a `state`. Raises AuthorizationFailed."""
         return attempt_of(self._seal, state, self.spec.name, browser)
 
-    async def withdraw(self, holder: Holder) -> None:
-        """Delete the holder's tokens. Other processes stop to use them within ten seconds."""
-        await self.services.store.delete(self._key(holder))
+    def forget(self, holder: Holder) -> None:
+        """Read the holder's stored tokens again. Other processes do so within ten seconds."""
         self.source(holder).forget()
 
     @property
