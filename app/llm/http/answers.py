@@ -11,6 +11,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm.failures import failure_of_answer, failure_of_unstreamed, presentable
 from app.llm.http.answer_parser import AnswerParser
+from app.llm.http.bodies import pieces_of
 from app.runtime.ports.models import ModelChunk
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -111,7 +112,7 @@ class AnswerEndpoint:
     async def _chunks(
         self, response: httpx2.Response, stream: AnswerParser
     ) -> AsyncGenerator[Sequence[ModelChunk]]:
-        async with aclosing(response.aiter_bytes()) as pieces:
+        async with aclosing(pieces_of(response, self._idle_timeout)) as pieces:
             try:
                 async for piece in pieces:
                     chunks = stream.feed(piece)

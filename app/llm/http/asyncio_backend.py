@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 import httpcore2
 
 from app.llm.http.chunk_coalescing import ChunkCoalescer
+from app.llm.http.moving_timer import MovingTimer
 from app.llm.http.read_pacing import UNPACED_SECONDS, ReadPacing
 
 ADDRESS_TIMEOUT_SECONDS = 1.0
@@ -98,7 +99,9 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._ended = False
         self._is_lost = False
         self._error: Exception | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[bool] | None = None
+        """False if nothing came in time."""
+        self._patience = MovingTimer(self._give_up)
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -121,6 +124,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def connection_lost(self, error: Exception | None) -> None:
         self._ended = self._is_lost = True
         self._error = error
+        self._patience.cancel()
         self._writable.set()
         self._wake()
 
@@ -132,7 +136,11 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+            self._reader.set_result(True)
+
+    def _give_up(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(False)
 
     # --- called by the HTTP stack -----------------------------------------------------------------
 
@@ -141,6 +149,23 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         try:
             await self._pace()
             return await self._read(max_bytes, timeout)
+        finally:
+            self._pacing.end_wait()
+
+    async def read_chunks(self, timeout: float | None) -> bytes:
+        """Read the contents of HTTP chunks without the HTTP stack. Empty if the stack has to read on."""
+        self._pacing.begin_wait()
+        try:
+            await self._pace()
+            while self._chunks.can_take and (self._arrived or not self._ended):
+                if not self._arrived:
+                    await self._arrival(timeout)
+                    continue
+                contents, rest = self._chunks.take(self._next_bytes(READ_AHEAD))
+                self._arrived[:0] = rest
+                if contents:
+                    return contents
+            return b""
         finally:
             self._pacing.end_wait()
 
@@ -156,27 +181,33 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             if not self._arrived:
                 await self._arrival(timeout)
                 continue
-            data = bytes(self._arrived[:max_bytes])
-            del self._arrived[:max_bytes]
-            if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
-                self._is_paused = False
-                self._open_transport.resume_reading()
-            self._read_at = asyncio.get_running_loop().time()
-            if joined := self._chunks.feed(data):
+            if joined := self._chunks.feed(self._next_bytes(max_bytes)):
                 return joined
         if self._error is not None:
             raise httpcore2.ReadError(str(self._error))
         return self._chunks.flush()
 
+    def _next_bytes(self, max_bytes: int) -> bytes:
+        data = bytes(self._arrived[:max_bytes])
+        data = data[: self._chunks.length_in_head(data)]
+        del self._arrived[: len(data)]
+        if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
+            self._is_paused = False
+            self._open_transport.resume_reading()
+        self._read_at = asyncio.get_running_loop().time()
+        return data
+
     async def _arrival(self, timeout: float | None) -> None:
         self._reader = asyncio.get_running_loop().create_future()
+        if timeout is not None:
+            self._patience.wait_for(timeout)
         try:
-            async with asyncio.timeout(timeout):
-                await self._reader
-        except TimeoutError:
-            raise httpcore2.ReadTimeout("nothing came in time") from None
+            in_time = await self._reader
         finally:
             self._reader = None
+            self._patience.rest()
+        if not in_time:
+            raise httpcore2.ReadTimeout("nothing came in time")
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._require_open()

@@ -1,8 +1,9 @@
-"""Joins the HTTP chunks that arrive in one read of the socket into one chunk.
+"""Takes the HTTP chunks that arrive in one read of the socket together.
 
 A model server sends each token as an HTTP chunk. The HTTP stack spends more time on a chunk than we do on its
-token, and hides which chunks arrived together. So the chunks of one read become one chunk before the HTTP
-stack sees them. Everything else of the connection is unchanged.
+token, and hides which chunks arrived together. So a reader may take the contents of the chunks without the
+stack, which then sees only the head and the end of the response. For other readers the chunks of one read become
+one chunk before the stack sees them. Everything else of the connection is unchanged.
 """
 
 import re
@@ -48,12 +49,38 @@ class ChunkCoalescer:
             self._head = b"" if interim else None
         return forwarded + (self._join(data) if self._chunked else data)
 
+    def length_in_head(self, data: bytes) -> int:
+        """How many of the next bytes belong to a head. It is read alone, so that the chunks after it can be taken."""
+        if self._head is None:
+            return len(data)
+        end = (self._head + data).find(b"\r\n\r\n")
+        return len(data) if end < 0 else end + 4 - len(self._head)
+
+    @property
+    def can_take(self) -> bool:
+        """Whether the next bytes are chunks whose contents can be taken without the HTTP stack."""
+        return self._head is None and self._chunked
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """The contents of the complete chunks, and the bytes that the HTTP stack has to read instead.
+
+        Those are the end of the response, or anything that isn't a chunk. Then nothing can be taken any more.
+        """
+        contents, rest = self._split(data)
+        return contents, b"" if self._chunked else rest
+
     def flush(self) -> bytes:
         """Return the buffered bytes. Call when the connection has ended."""
         buffered, self._buffered, self._chunked = self._buffered, b"", False
         return buffered
 
     def _join(self, data: bytes) -> bytes:
+        joined, rest = self._split(data)
+        framed = b"%x\r\n%b\r\n" % (len(joined), joined) if joined else b""
+        return framed if self._chunked else framed + rest
+
+    def _split(self, data: bytes) -> tuple[bytes, bytes]:
+        """The contents of the complete chunks, and what comes after them. It is kept if it is a chunk's beginning."""
         data = self._buffered + data
         pieces: list[bytes] = []
         at = 0
@@ -71,9 +98,7 @@ class ChunkCoalescer:
             self._chunked = False
         rest = data[at:]
         self._buffered = rest if self._chunked else b""
-        joined = b"".join(pieces)
-        framed = b"%x\r\n%b\r\n" % (len(joined), joined) if joined else b""
-        return framed if self._chunked else framed + rest
+        return b"".join(pieces), rest
 
 
 def _size(line: bytes) -> int:
