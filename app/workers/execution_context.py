@@ -13,8 +13,8 @@ from app.domain.runs.rate_limits import RateLimitPolicy
 from app.events.group_commit import GroupCommit
 from app.storage.postgres.database import Database
 from app.tools.mcp.servers import NO_SERVERS, McpServers
+from app.workers.files.run_files import FileCache
 from app.workers.history_cache import HistoryCache
-from app.workers.run_files import FileCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ from app.runtime.run_session import ActivationStart
 from app.storage.checkpoints import loading
 from app.storage.checkpoints.loading import StoredProgress
 from app.workers.execution_context import ExecutionContext
-from app.workers.run_files import RunFiles
+from app.workers.files.run_files import RunFiles
+from app.workers.files.tool_files import StoredToolFiles
 from app.workers.run_inbox import RunInbox
 from app.workers.run_queries import StoredCrashEvidence, StoredRules, TicketAnswers
-from app.workers.tool_files import StoredToolFiles
 from app.workers.tool_memory import StoredMemories
 
 

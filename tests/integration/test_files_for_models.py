@@ -25,8 +25,8 @@ from app.runtime.inference.media_files import with_files
 from app.runtime.ports.models import ModelRequest
 from app.storage.files import blobs, files
 from app.storage.postgres.database import Database
+from app.workers.files.run_files import FileCache, RunFiles
 from app.workers.periodic.retention import Retention, RetentionAges
-from app.workers.run_files import FileCache, RunFiles
 
 from tests.support.replicas import ANN, an_agent, open_replica, Replica  # isort: skip
 from app.llm.scripted.model import in_order, turn

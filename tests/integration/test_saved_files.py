@@ -25,7 +25,7 @@ from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool
 from app.storage.files import blobs
 from app.tools.functions.decorator import tool
-from app.workers.tool_files import StoredToolFiles
+from app.workers.files.tool_files import StoredToolFiles
 from tests.support.conditions import eventually
 from tests.support.contents import contents
 from tests.support.invariants import broken_invariants

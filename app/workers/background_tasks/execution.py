@@ -48,8 +48,8 @@ from app.storage.runs import runs
 from app.tools.mcp.oauth.token_store import Holder
 from app.tools.mcp.servers import NO_SERVERS, AgentsWithMcpTools, McpServers
 from app.workers.background_tasks.activity import TaskEmitter
+from app.workers.files.tool_files import StoredToolFiles
 from app.workers.liveness.poison_guard import MAX_LOSSES
-from app.workers.tool_files import StoredToolFiles
 from app.workers.tool_memory import StoredMemories
 
 log = structlog.get_logger(__name__)
