@@ -18,7 +18,7 @@ from app.domain.tools.tool_calls import (
     outcome_to_json,
 )
 from app.llm.scripted.model import Call, Fail, ScriptInOrder, in_order, turn
-from app.queries.artifacts import list_artifacts
+from app.queries.files.artifacts import list_artifacts
 from app.runtime.ports.tool_context import ToolContext
 from app.storage.files import files
 from app.tools.functions.decorator import FunctionTool, tool

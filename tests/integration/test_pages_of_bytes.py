@@ -15,7 +15,7 @@ from app.domain.slices import Order, PageRequest
 from app.domain.tickets.tickets import TicketFilter
 from app.llm.scripted.model import Call, in_order, turn
 from app.queries import records
-from app.queries.artifacts import list_artifacts
+from app.queries.files.artifacts import list_artifacts
 from app.queries.inbox import list_tickets
 from app.queries.snapshots import read_run_snapshot
 from app.storage.page_rows import MAX_PAGE_BYTES

@@ -19,7 +19,7 @@ from app.domain.ids import CallId, FileId
 from app.domain.slices import Order, PageRequest
 from app.domain.threads.messages import Role
 from app.llm.scripted.model import Call, in_order, turn
-from app.queries.artifacts import list_artifacts
+from app.queries.files.artifacts import list_artifacts
 from app.queries.files.reading import bytes_of, list_files, read_file
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool

@@ -18,7 +18,7 @@ from app.http.deps import ContextDep
 from app.http.error_codes import error_responses
 from app.http.query_params import in_event_loop
 from app.queries import records
-from app.queries.artifacts import list_artifacts
+from app.queries.files.artifacts import list_artifacts
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"])
 

@@ -1,1 +1,1 @@
-"""Queries about files: one, a page of them, and their bytes."""
+"""Queries about files: one, a page of them, their bytes, and the artifacts of a run."""
