@@ -1,10 +1,13 @@
 """A run resumes in the process that stored the decision, and exactly once despite failures there."""
 
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -16,7 +19,7 @@ from app.domain.tickets.tickets import TicketStatus
 from app.llm.scripted.scripts import SCRIPTS
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection
 from app.storage.runs.runs import RunKey
-from app.workers.direct_start import execute_here
+from app.workers.direct_start import decide_and_execute, execute_here
 from app.workers.periodic.sweeper import Sweeper
 from app.workers.worker import Worker
 from tests.support.conditions import eventually
@@ -62,13 +65,18 @@ async def suspended_run(replica: Replica) -> tuple[Run, str]:
     """A suspended run and the id of its ticket. Its slot is free again."""
     run = await replica.start("CALL guarded {}")
     await run.finished()
+    await idle(replica)
+    [ticket] = await run.tickets()
+    return run, ticket.id
+
+
+async def idle(replica: Replica) -> None:
+    """Wait until the replica executes no run."""
 
     async def is_idle() -> bool:
         return replica.worker.executing == 0
 
     await eventually(is_idle)
-    [ticket] = await run.tickets()
-    return run, ticket.id
 
 
 async def queued_deliveries(replica: Replica) -> int:
@@ -109,6 +117,36 @@ async def test_a_run_is_resumed_directly_without_a_delivery(
         await run.decide(ticket, "approve")
         assert await queued_deliveries(replica) == 0
         await assert_resumed_once(run, guarded)
+
+
+async def test_no_statement_about_a_run_is_repeated_while_it_is_decided_and_resumed(
+    database_url: str, guarded: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[tuple[str, Sequence[Any]]] = []
+    real: Callable[..., Awaitable[Any]] = getattr(asyncpg.Connection, "_execute")  # noqa: B009
+
+    async def recorded(
+        self: Any, query: str, args: Sequence[Any], *rest: Any, **options: Any
+    ) -> Any:
+        executed.append((query, args))
+        return await real(self, query, args, *rest, **options)
+
+    async with replica_with_approval(database_url, guarded) as replica:
+        run, ticket = await suspended_run(replica)
+        command = partial(decide, replica.ctx, ANN, run.id, [decision(ticket, "approve")])
+        monkeypatch.setattr(asyncpg.Connection, "_execute", recorded)
+        await decide_and_execute(replica.worker, command)
+        await idle(replica)
+        monkeypatch.undo()
+        await assert_resumed_once(run, guarded)
+    about_run = {run.id, run.thread_id, ticket}
+    # Statements of many runs, which have arrays of ids, commit new rows each time.
+    repeated = Counter(query for query, args in executed if about_run & {*map(str, args)})
+    assert [query for query, times in repeated.items() if times > 1] == []
+    lock, read, record, claim, append, load = repeated
+    assert ("runs" in lock, "tickets" in read, "decisions" in record) == (True, True, True)
+    assert ("UPDATE runs" in claim, "INTO events" in append) == (True, True)
+    assert "tool_calls" in load
 
 
 async def test_a_process_without_a_worker_leaves_the_run_to_others(
