@@ -5,10 +5,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, TextClause, func, literal, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    TextClause,
+    func,
+    literal,
+    select,
+    text,
+    true,
+    tuple_,
+)
 
 from app.domain.ids import Tenant, ThreadId
-from app.domain.slices import PageRequest, Slice
+from app.domain.slices import Order, PageRequest, Slice
 from app.domain.threads.keys import thread_id_of_key
 from app.domain.threads.messages import Role
 from app.domain.threads.threads import LastMessage, ListedThread, ThreadFilter, ThreadSort
@@ -19,6 +29,8 @@ from app.storage.tables import runs, threads
 from app.storage.threads.threads import thread_of
 
 PREVIEW_CHARACTERS = 200
+RUNS_AT_ONCE = 3_000
+"""How many runs are searched for the threads of a page, before all threads are sorted."""
 _WORD = re.compile(r"\w+")
 _BY_LAST_RUN = ("last_run_at", "last_run_id")
 
@@ -48,16 +60,49 @@ async def page(
     )
     if sort is ThreadSort.CREATED:
         return await page_of(connection, statement, _listed, requested, by=BY_CREATION)
+    # A page is usually among the threads of the newest runs. Otherwise all threads that fit are sorted. No index of
+    # threads has the time of the last run: it would change when a run starts or a step ends.
+    newest = _in_order_of_runs(tenant, wanted, requested)
+    found = await page_of(connection, newest, _listed_by_run, requested, by=_BY_LAST_RUN)
+    if found.has_more:
+        return found
     is_latest = (
         (runs.c.tenant == threads.c.tenant)
         & (runs.c.thread_id == threads.c.id)
         & (runs.c.id == threads.c.latest_run_id)
     )
-    # Read in the order of the runs' index: no index of threads changes when a run starts or a step ends.
     statement = statement.add_columns(
         runs.c.created_at.label("last_run_at"), runs.c.id.label("last_run_id")
     ).join(runs, is_latest)
     return await page_of(connection, statement, _listed_by_run, requested, by=_BY_LAST_RUN)
+
+
+def _in_order_of_runs(tenant: Tenant, wanted: ThreadFilter, requested: PageRequest) -> Select[Any]:
+    """The threads whose last run is one of the next `RUNS_AT_ONCE`, in the order of the runs' index."""
+    place = (runs.c.created_at, runs.c.id)
+    descending = requested.order is Order.DESC
+    next_runs = select(runs.c.thread_id, *place).where(runs.c.tenant == tenant)
+    if requested.after is not None:
+        position = tuple_(*place)
+        next_runs = next_runs.where(
+            position < requested.after if descending else position > requested.after
+        )
+    run = (
+        next_runs.order_by(*(key.desc() if descending else key for key in place))
+        .limit(RUNS_AT_ONCE)
+        .subquery("run")
+    )
+    of_run = select(threads).where(
+        threads.c.tenant == tenant,
+        threads.c.id == run.c.thread_id,
+        threads.c.latest_run_id == run.c.id,
+        *_conditions(tenant, wanted),
+    )
+    # With an offset, Postgres reads each thread by its key instead of joining the tables first.
+    thread = of_run.offset(0).lateral("thread")
+    return select(
+        *thread.c, run.c.created_at.label("last_run_at"), run.c.id.label("last_run_id")
+    ).join_from(run, thread, true())
 
 
 async def with_last_messages(
