@@ -93,6 +93,16 @@ async def test_a_bad_answer_over_http_harms_only_its_own_call(way: str) -> None:
         assert (await called(opened, "good")).text == "done"
 
 
+async def test_a_call_whose_headers_are_out_of_date_is_sent_once_more_after_a_new_list() -> None:
+    async with (
+        hostile_server("headers-once") as address,
+        servers(http={"headers-once": address}) as opened,
+    ):
+        tool = (await opened.tools_of(["headers-once/work"]))["headers-once__work"]
+        result = await tool.execute({"text": address}, context())
+        assert result.text == "done"
+
+
 async def _outcome(opened: McpServers, server: str) -> str:
     try:
         return (await called(opened, server)).text

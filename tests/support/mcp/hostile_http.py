@@ -8,6 +8,7 @@ from typing import Any
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 _TOOL = {"name": "work", "description": "Does it.", "inputSchema": _SCHEMA}
+_seen: set[str] = set()
 _ANSWERS: dict[str, dict[str, Any]] = {
     "initialize": {
         "protocolVersion": "2025-11-25",
@@ -51,7 +52,9 @@ async def _body(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 async def _answer(way: str, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
     method = message.get("method")
-    if method == "tools/call":
+    if method == "tools/call" and way == "headers-once":
+        _ask_for_headers(message, writer)
+    elif method == "tools/call":
         await _misbehave(way, writer)
     elif method in _ANSWERS:
         result = {"jsonrpc": "2.0", "id": message["id"], "result": _ANSWERS[method]}
@@ -63,6 +66,16 @@ async def _answer(way: str, message: dict[str, Any], writer: asyncio.StreamWrite
     else:
         _send(writer, "202 Accepted" if method else "405 Method Not Allowed", b"")
     await writer.drain()
+
+
+def _ask_for_headers(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    """Refuse the first call of an argument, as after a change of the tool's headers, and answer the second."""
+    text = message["params"]["arguments"]["text"]
+    body: dict[str, Any] = {"result": {"content": [{"type": "text", "text": "done"}]}}
+    if text not in _seen:
+        _seen.add(text)
+        body = {"error": {"code": -32020, "message": "Header mismatch"}}
+    _send(writer, "200 OK", json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}).encode())
 
 
 async def _misbehave(way: str, writer: asyncio.StreamWriter) -> None:
