@@ -80,7 +80,7 @@ class SealedTokens:
         sealed = await mcp_tokens.load(self.database.pool, _row(key))
         body = None if sealed is None else self.seal.open(sealed)
         # The key is in the sealed text, so that a row can't be copied to another subject.
-        return None if body is None or body.pop("key") != list(_row(key).columns) else _tokens(body)
+        return None if body is None or body.pop("key") != _row(key).key else _tokens(body)
 
     async def claim(self, key: TokenKey, seconds: float) -> bool:
         return await mcp_tokens.claim(self.database.pool, _row(key), seconds)
@@ -89,7 +89,7 @@ class SealedTokens:
         row = _row(key)
         expires_at = None if tokens.expires_at is None else tokens.expires_at.timestamp()
         body = {
-            "key": list(row.columns),
+            "key": row.key,
             "access_token": tokens.access_token,
             "expires_at": expires_at,
             "lifetime": tokens.lifetime,

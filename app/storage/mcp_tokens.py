@@ -4,31 +4,32 @@ from dataclasses import dataclass
 
 from app.domain.ids import Tenant
 from app.storage.postgres.database import RawPool
+from app.storage.postgres.named_parameters import NamedSql
 
-_LOAD = """
-SELECT sealed FROM mcp_tokens WHERE tenant = $1 AND server = $2 AND subject = $3 AND issuer = $4
-"""
-_CLAIM = """
+_LOAD = NamedSql("""
+SELECT sealed FROM mcp_tokens WHERE tenant = :tenant AND server = :server AND subject = :subject AND issuer = :issuer
+""")
+_CLAIM = NamedSql("""
 INSERT INTO mcp_tokens AS t (tenant, server, subject, issuer, renewed_until)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
+VALUES (:tenant, :server, :subject, :issuer, now() + make_interval(secs => :seconds))
 ON CONFLICT (tenant, server, subject, issuer) DO UPDATE SET renewed_until = EXCLUDED.renewed_until
 WHERE t.renewed_until IS NULL OR t.renewed_until < now()
 RETURNING true
-"""
-_SAVE = """
-INSERT INTO mcp_tokens (tenant, server, subject, issuer, sealed) VALUES ($1, $2, $3, $4, $5)
+""")
+_SAVE = NamedSql("""
+INSERT INTO mcp_tokens (tenant, server, subject, issuer, sealed) VALUES (:tenant, :server, :subject, :issuer, :sealed)
 ON CONFLICT (tenant, server, subject, issuer) DO UPDATE
 SET sealed = EXCLUDED.sealed, renewed_until = NULL, updated_at = now()
-"""
-_RELEASE = """
-UPDATE mcp_tokens SET renewed_until = NULL WHERE tenant = $1 AND server = $2 AND subject = $3 AND issuer = $4
-"""
-_DELETE = """
-DELETE FROM mcp_tokens WHERE tenant = $1 AND server = $2 AND subject = $3 AND issuer = $4
-"""
-_DELETE_OF_SUBJECT = """
-DELETE FROM mcp_tokens WHERE tenant = $1 AND server = $2 AND subject = $3
-"""
+""")
+_RELEASE = NamedSql("""
+UPDATE mcp_tokens SET renewed_until = NULL WHERE tenant = :tenant AND server = :server AND subject = :subject AND issuer = :issuer
+""")
+_DELETE = NamedSql("""
+DELETE FROM mcp_tokens WHERE tenant = :tenant AND server = :server AND subject = :subject AND issuer = :issuer
+""")
+_DELETE_OF_SUBJECT = NamedSql("""
+DELETE FROM mcp_tokens WHERE tenant = :tenant AND server = :server AND subject = :subject
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +42,40 @@ class TokenRow:
     issuer: str
 
     @property
-    def columns(self) -> tuple[str, str, str, str]:
-        return self.tenant, self.server, self.subject, self.issuer
+    def key(self) -> dict[str, str]:
+        """The values of the key's columns."""
+        return {
+            "tenant": self.tenant,
+            "server": self.server,
+            "subject": self.subject,
+            "issuer": self.issuer,
+        }
 
 
 async def load(pool: RawPool, row: TokenRow) -> str | None:
     """The sealed tokens; None if there are none."""
-    sealed: str | None = await pool.fetchval(_LOAD, *row.columns)
+    sealed: str | None = await pool.fetchval(*_LOAD(**row.key))
     return sealed
 
 
 async def claim(pool: RawPool, row: TokenRow, seconds: float) -> bool:
     """Reserve the renewal for some seconds. False while another process has it."""
-    return await pool.fetchval(_CLAIM, *row.columns, seconds) is True
+    return await pool.fetchval(*_CLAIM(**row.key, seconds=seconds)) is True
 
 
 async def save(pool: RawPool, row: TokenRow, sealed: str) -> None:
     """Store tokens, and end the reservation."""
-    await pool.execute(_SAVE, *row.columns, sealed)
+    await pool.execute(*_SAVE(**row.key, sealed=sealed))
 
 
 async def release(pool: RawPool, row: TokenRow) -> None:
-    await pool.execute(_RELEASE, *row.columns)
+    await pool.execute(*_RELEASE(**row.key))
 
 
 async def delete(pool: RawPool, row: TokenRow) -> None:
-    await pool.execute(_DELETE, *row.columns)
+    await pool.execute(*_DELETE(**row.key))
 
 
 async def delete_of_subject(pool: RawPool, tenant: Tenant, server: str, subject: str) -> None:
     """Delete a subject's tokens for a server, those of earlier issuers too."""
-    await pool.execute(_DELETE_OF_SUBJECT, tenant, server, subject)
+    await pool.execute(*_DELETE_OF_SUBJECT(tenant=tenant, server=server, subject=subject))

@@ -24,22 +24,22 @@ SELECT server, name, digest, described, is_listed, first_seen, last_seen, accept
     accepted_at
 FROM mcp_tools WHERE tenant = $1 ORDER BY server, name
 """
-_SAVE = """
+_SAVE = NamedSql("""
 WITH listed AS (
-    SELECT * FROM jsonb_to_recordset($3::text::jsonb) AS k(name text, digest text, described jsonb)
+    SELECT * FROM jsonb_to_recordset(:tools::text::jsonb) AS k(name text, digest text, described jsonb)
 ), known AS (
-    SELECT count(*) = 0 AS is_first FROM mcp_tools WHERE tenant = $1 AND server = $2
+    SELECT count(*) = 0 AS is_first FROM mcp_tools WHERE tenant = :tenant AND server = :server
 ), unlisted AS (
     UPDATE mcp_tools SET is_listed = false
-    WHERE tenant = $1 AND server = $2 AND is_listed AND name NOT IN (SELECT name FROM listed)
-        AND ($4 OR last_seen < now() - make_interval(days => $5))
+    WHERE tenant = :tenant AND server = :server AND is_listed AND name NOT IN (SELECT name FROM listed)
+        AND (:is_whole OR last_seen < now() - make_interval(days => :unseen_days))
 )
 INSERT INTO mcp_tools (tenant, server, name, digest, described, accepted_digest, accepted)
-SELECT $1, $2, name, digest, described, CASE WHEN is_first THEN digest END, CASE WHEN is_first THEN described END
+SELECT :tenant, :server, name, digest, described, CASE WHEN is_first THEN digest END, CASE WHEN is_first THEN described END
 FROM listed, known
 ON CONFLICT (tenant, server, name) DO UPDATE
 SET digest = EXCLUDED.digest, described = EXCLUDED.described, is_listed = true, last_seen = now()
-"""
+""")
 _DELETE_OLD = """
 DELETE FROM mcp_tools WHERE tenant = $1 AND server = $2 AND NOT is_listed AND name NOT IN (
     SELECT name FROM mcp_tools WHERE tenant = $1 AND server = $2
@@ -101,7 +101,13 @@ async def save(
     driver = connection.driver
     await driver.execute(_SERVER_LOCK, server)
     await driver.execute(
-        _SAVE, ALL_TENANTS, server, storable_json(list(tools)), is_whole, UNSEEN_DAYS
+        *_SAVE(
+            tenant=ALL_TENANTS,
+            server=server,
+            tools=storable_json(list(tools)),
+            is_whole=is_whole,
+            unseen_days=UNSEEN_DAYS,
+        )
     )
     await driver.execute(_DELETE_OLD, ALL_TENANTS, server, MAX_ROWS)
 
