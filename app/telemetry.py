@@ -95,7 +95,9 @@ mcp_call_seconds = Histogram(
     "holdfast_mcp_call_seconds", "Duration of calls to MCP servers.", ["server"], buckets=_SECONDS
 )
 mcp_starts = Counter(
-    "holdfast_mcp_starts_total", "Starts of MCP servers, by outcome.", ["server", "outcome"]
+    "holdfast_mcp_starts_total",
+    "Starts of MCP servers, by outcome: up or failed.",
+    ["server", "outcome"],
 )
 signals = Counter("holdfast_signals_total", "Signals accepted, by status.", ["status"])
 signal_tickets = Counter(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.test_mcp_servers import prompt, result_of, waiting
-from tests.support.commands import HOLDFAST
+from tests.support.commands import HOLDFAST, holdfast
 from tests.support.conditions import eventually
 from tests.support.mcp.agents_files import with_shop
 from tests.support.servers import Server, serving
@@ -179,3 +180,41 @@ def test_one_tool_is_called_from_the_command_line(agents: Path) -> None:
     failed = subprocess.run([*command, "[]"], capture_output=True, text=True, timeout=50)
     assert failed.returncode == 2
     assert "JSON object" in failed.stderr
+
+
+async def test_the_command_line_lists_the_servers(server: Server, client: Client) -> None:
+    await text_after(client, "away")
+    listed = await holdfast("mcp", "list", "--json", url=server.base)
+    assert listed.code == 0, listed.err
+    rows = [json.loads(line) for line in listed.out.splitlines()]
+    assert [row["id"] for row in rows] == ["pinned", "asking", "away"]
+    table = await holdfast("mcp", "list", url=server.base)
+    assert table.out.startswith("SERVER ")
+    assert "there is no program 'no-such-program'" in table.out
+
+
+async def test_metrics_count_starts_and_calls_of_each_server(client: Client) -> None:
+    started = await client.start("asking", prompt("find_order", server="asking", number="A"))
+    await client.decide((await waiting(client, started["id"]))["run"], "approve")
+    await client.ended(started["id"])
+    await text_after(client, "away")
+    metrics = (await client.http.get("/metrics")).text
+    for counted in (
+        'mcp_calls_total{outcome="ok",server="asking"}',
+        'mcp_call_seconds_count{server="asking"}',
+        'mcp_starts_total{outcome="up",server="asking"}',
+        'mcp_starts_total{outcome="failed",server="away"}',
+    ):
+        [value] = re.findall(f"^holdfast_{re.escape(counted)} (.*)$", metrics, re.MULTILINE)
+        assert float(value) >= 1
+
+
+async def test_doctor_starts_each_server_and_lists_its_tools(
+    shared_database_url: str, agents: Path
+) -> None:
+    done = await holdfast("doctor", DATABASE_URL=shared_database_url, HOLDFAST_AGENTS=str(agents))
+    lines = [line for line in done.out.splitlines() if "MCP server" in line]
+    assert done.code == 1
+    assert [line.split()[0] for line in lines] == ["ok", "ok", "problem"]
+    assert "shop 1.0 speaks 2026-07-28 and has 1 tool" in lines[1]
+    assert "there is no program 'no-such-program'" in lines[2]

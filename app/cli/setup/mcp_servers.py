@@ -48,9 +48,10 @@ async def check(findings: Findings, settings: Settings, catalog: Catalog) -> Non
                     continue
                 report = server.report
                 left_out = f"; left out: {', '.join(report.left_out)}" if report.left_out else ""
+                count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
                 findings.ok(
                     f"MCP server {name}",
-                    f"{report.version} speaks {report.protocol} and has {len(tools)} tools{left_out}",
+                    f"{report.version} speaks {report.protocol} and has {count}{left_out}",
                 )
     except ConfigurationError as error:
         findings.problem("MCP servers", str(error))
