@@ -15,6 +15,7 @@ from app.domain.tickets.tickets import Ticket, decided_by_people
 from app.domain.usage.totals import UsageTotal
 from app.storage.page_rows import MAX_PAGE_BYTES
 from app.storage.postgres.database import Connection
+from app.storage.runs import listing as run_list
 from app.storage.runs import runs
 from app.storage.runs.runs import RunStream
 from app.storage.threads import listing as thread_list
@@ -124,7 +125,7 @@ async def list_runs(
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
-        found = await runs.page(connection, tenant, wanted, requested)
+        found = await run_list.page(connection, tenant, wanted, requested)
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
         sizes = await tickets.bytes_of_open(connection, tenant, waiting) if waiting else {}
         shown = _first_page(found, sizes)

@@ -6,7 +6,8 @@ from app.context import ServiceContext
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunFilter, RunRecord, Waiting
 from app.domain.slices import PageRequest, Slice
-from app.storage.runs import previews, runs
+from app.storage.runs import listing as run_list
+from app.storage.runs import previews
 from app.storage.tickets import child_tickets, listing
 
 
@@ -32,7 +33,7 @@ async def list_summaries(
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
-        found = await runs.page(connection, tenant, wanted, requested)
+        found = await run_list.page(connection, tenant, wanted, requested)
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
         counts = await listing.count_open_of(connection, tenant, waiting) if waiting else {}
         below = await child_tickets.with_open_below(connection, tenant, waiting)

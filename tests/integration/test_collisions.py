@@ -21,7 +21,7 @@ from app.events import follow as following
 from app.llm.scripted.model import Call, ScriptedTurn, turn
 from app.runtime.ports.models import ModelRequest
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
-from app.storage.runs import runs
+from app.storage.runs import listing
 from app.storage.threads import messages
 from tests.support.conditions import eventually
 from tests.support.event_order import check_thread
@@ -104,7 +104,7 @@ class ConcurrentClients:
 
         async def all_done() -> bool:
             async with through.database.reading() as connection:
-                records = await runs.page(
+                records = await listing.page(
                     connection, ANN.tenant, RunFilter(), PageRequest(limit=1000)
                 )
             for record in records:

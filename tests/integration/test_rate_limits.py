@@ -32,7 +32,7 @@ from app.queries.explain_reasons import ReasonCode
 from app.queries.snapshots import read_run_snapshot
 from app.runtime.plugins import HookView, Phase, Plugin, Request, SuspendRun
 from app.storage.queue import deliveries
-from app.storage.runs import claims, runs
+from app.storage.runs import claims, unattended
 from app.storage.runs.runs import RunKey
 from tests.integration.test_compaction import LONG, NOW, Model, agent, long_thread
 from tests.support.conditions import eventually
@@ -194,8 +194,8 @@ async def test_no_delivery_resumes_a_run_before_its_time(database_url: str) -> N
         )
         assert claimed is None
         async with replica.database.transaction() as connection:
-            assert await runs.past_rate_limit(connection, grace=0, limit=10) == []
-            assert await runs.with_unnoticed_decision(connection, grace=0, limit=10) == []
+            assert await unattended.past_rate_limit(connection, grace=0, limit=10) == []
+            assert await unattended.with_unnoticed_decision(connection, grace=0, limit=10) == []
 
 
 async def test_a_run_that_would_wait_beyond_its_maximum_ends(database_url: str) -> None:

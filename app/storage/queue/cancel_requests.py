@@ -9,7 +9,8 @@ from app.domain.runs.runs import RunStatus
 from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.queue import deliveries
-from app.storage.runs.runs import RunKey, is_without_owner, keys_of
+from app.storage.runs.runs import RunKey
+from app.storage.runs.unattended import is_without_owner, keys_of
 from app.storage.tables import runs
 
 _RELEASE = """

@@ -1,39 +1,26 @@
-"""Runs: rows, cancel requests, releases, and the sweeper's searches. Writers hold the locks they name."""
+"""Runs: rows, cancel requests and releases. Writers hold the locks they name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from sqlalchemy import (
-    ColumnElement,
-    Select,
-    TextClause,
-    and_,
     bindparam,
-    exists,
     func,
-    not_,
-    or_,
     select,
     text,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
+from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, storable
-from app.domain.runs.runs import NewRun, RunFilter, RunRecord, RunStatus, WaitingReason
-from app.domain.runs.terminations import TYPES_OF, Outcome
-from app.domain.slices import PageRequest, Slice
-from app.domain.tickets.tickets import TicketKind, TicketStatus
+from app.domain.runs.runs import NewRun, RunRecord, RunStatus
 from app.storage.codec import run_of
-from app.storage.page_rows import page_of
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.postgres.named_parameters import NamedSql
 from app.storage.postgres.statements import prepared
-from app.storage.runs.pauses import CLAIMABLE, NOT_PAUSED
-from app.storage.tables import runs, tickets, workers
+from app.storage.tables import runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +154,7 @@ async def request_cancel(
 async def lock_key(connection: Connection, tenant: Tenant, run_id: RunId) -> RunKey | None:
     """Lock a run that isn't done. Reads only its key: other columns may be unreadable."""
     statement = (
-        select(*_key_columns)
+        select(runs.c.thread_id, runs.c.attempt)
         .where(runs.c.tenant == tenant, runs.c.id == run_id, runs.c.status != RunStatus.DONE.value)
         .with_for_update(key_share=True)
     )
@@ -267,112 +254,6 @@ async def release(
     return result.rowcount == 1
 
 
-_SWEEP_LOCK = 0x53776565
-
-
-async def may_sweep(connection: Connection) -> bool:
-    """Try to take the sweep lock until commit, so that one process sweeps at a time."""
-    statement = select(func.pg_try_advisory_xact_lock(_SWEEP_LOCK))
-    return bool((await connection.execute(statement)).scalar_one())
-
-
-async def without_owner(
-    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
-) -> list[RunKey]:
-    """Runs of all tenants that a worker should execute and that have no live owner; for the sweeper.
-
-    A run without owner that changed within `grace` is left out: its delivery is still queued.
-    """
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(is_without_owner(heartbeat_timeout, grace), CLAIMABLE)
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
-
-
-def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bool]:
-    """An admitted run that is not suspended, and that no live worker owns."""
-    alive = exists().where(
-        workers.c.id == runs.c.owner,
-        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
-    )
-    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    return and_(
-        runs.c.admitted,
-        runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
-        or_(runs.c.owner.is_(None) & is_past_grace, runs.c.owner.is_not(None) & ~alive),
-    )
-
-
-async def with_unnoticed_decision(
-    connection: Connection, *, grace: float, limit: int
-) -> list[RunKey]:
-    """Waiting runs whose ticket was decided or expired at least `grace` ago; for the sweeper.
-
-    Searched by ticket, because a million runs may wait. Runs that wait for their agent's version, for a rate
-    limit or for a decision about a limit are left out: they can't use the decision yet.
-    """
-    its_run = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
-    limit_tickets = tickets.alias("limit_tickets")
-    has_open_limit = exists().where(
-        limit_tickets.c.tenant == runs.c.tenant,
-        limit_tickets.c.run_id == runs.c.id,
-        limit_tickets.c.kind == TicketKind.LIMIT.value,
-        limit_tickets.c.status == TicketStatus.OPEN.value,
-    )
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .join_from(tickets, runs, its_run)
-        .where(
-            tickets.c.status.in_(("decided", "expired")),
-            tickets.c.applied_at.is_(None),
-            tickets.c.updated_at < func.now() - timedelta(seconds=grace),
-            runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason.not_in(
-                (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
-            ),
-            NOT_PAUSED,
-            ~has_open_limit,
-        )
-        .order_by(tickets.c.updated_at)
-        .limit(limit),
-    )
-
-
-async def with_unread_input(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs that wait for their tasks and got a report at least `grace` ago; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
-            runs.c.unread_inputs > 0,
-            NOT_PAUSED,
-            runs.c.updated_at < func.now() - timedelta(seconds=grace),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
-
-
-async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs whose pause was removed at least `grace` ago and that still wait; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.MANUAL_PAUSE.value,
-            runs.c.pause_requested_at.is_(None),
-            runs.c.updated_at < func.now() - timedelta(seconds=grace),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
-
-
 async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId) -> None:
     """Decrement the run's open tasks. The caller holds the run's lock and has ended the task."""
     await connection.execute(
@@ -380,100 +261,6 @@ async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId
         .where(runs.c.tenant == tenant, runs.c.id == run_id)
         .values(open_tasks=runs.c.open_tasks - 1)
     )
-
-
-async def waiting_for_version(
-    connection: Connection, versions: Sequence[AgentVersion], limit: int
-) -> list[RunKey]:
-    """Runs that wait for one of these agent versions; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
-            runs.c.agent_version.in_(versions),
-            NOT_PAUSED,
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
-
-
-async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
-    """Runs whose rate limit ended at least `grace` ago and that still wait; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
-            runs.c.waiting_until < func.now() - timedelta(seconds=grace),
-            NOT_PAUSED,
-        )
-        .order_by(runs.c.waiting_until)
-        .limit(limit),
-    )
-
-
-_key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
-
-
-async def keys_of(connection: Connection, statement: Select[Any]) -> list[RunKey]:
-    """The runs that a statement selects by tenant, thread_id, id and attempt."""
-    rows = await connection.execute(statement)
-    return [
-        RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
-        for row in rows
-    ]
-
-
-def _conditions(wanted: RunFilter) -> Iterator[ColumnElement[bool] | TextClause]:
-    equal = {
-        runs.c.thread_id: wanted.thread_id,
-        runs.c.parent_run_id: wanted.parent_run_id,
-        runs.c.root_run_id: wanted.root_run_id,
-        runs.c.agent_id: wanted.agent_id,
-        runs.c.status: wanted.status,
-        runs.c.waiting_reason: wanted.waiting_reason,
-        runs.c.termination["code"].astext: wanted.termination_code,
-    }
-    yield from (column == str(value) for column, value in equal.items() if value is not None)
-    if wanted.ids is not None:
-        yield runs.c.id.in_(wanted.ids)
-    if wanted.statuses:
-        yield runs.c.status.in_([status.value for status in wanted.statuses])
-    one_of = wanted.statuses if wanted.status is None else (wanted.status,)
-    if one_of and RunStatus.DONE not in one_of:
-        # Lets Postgres use the partial index `runs_unfinished`.
-        yield text("runs.status <> 'done'")
-    if wanted.paused is not None:
-        has_request = runs.c.pause_requested_at.is_not(None)
-        is_paused = and_(has_request, runs.c.status != RunStatus.DONE.value)
-        yield is_paused if wanted.paused else not_(is_paused)
-    if wanted.outcome is not None:
-        yield from _has_outcome(wanted.outcome)
-    if wanted.metadata:
-        # The second condition lets Postgres use the partial index `runs_metadata`.
-        yield runs.c.metadata.contains(dict(wanted.metadata))
-        yield text("runs.metadata <> '{}'")
-
-
-def _has_outcome(wanted: Outcome) -> Iterator[ColumnElement[bool] | TextClause]:
-    ended_as = runs.c.termination["type"].astext
-    yield ended_as.in_(TYPES_OF[wanted])
-    if wanted is not Outcome.SUCCEEDED:
-        # Lets Postgres use the partial index `runs_without_success`.
-        yield text("(runs.termination ->> 'type') NOT IN ('natural_end', 'behavior_requested')")
-
-
-async def page(
-    connection: Connection,
-    tenant: Tenant,
-    wanted: RunFilter,
-    requested: PageRequest,
-) -> Slice[RunRecord]:
-    """Runs by creation. Never loads a message body."""
-    statement = select(runs).where(runs.c.tenant == tenant, *_conditions(wanted))
-    return await page_of(connection, statement, run_of, requested)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ NOTHING = "(no output)"
 
 
 async def with_files(result: ToolResult, answer: ServerAnswer, context: ToolContext) -> ToolResult:
-    """The result with the answer's files. The model is told of one that can't be saved, and why."""
+    """The result with the answer's files. The text names a file that can't be saved, and why."""
     if not answer.files or result.status is not ResultStatus.SUCCESS:
         return result
     saved: list[OpenFile] = []

@@ -10,7 +10,7 @@ from app.domain.children.followups import Followup
 from app.storage.children import background_tasks, lost_followups
 from app.storage.postgres.database import Connection, Database
 from app.storage.queue import cancel_requests, deliveries, run_ends
-from app.storage.runs import runs
+from app.storage.runs import unattended
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.periodic.loop import PeriodicJob
 
@@ -45,7 +45,7 @@ class Sweeper(PeriodicJob):
         """
         timeout = self._heartbeat_timeout + self._outage_allowance.seconds()
         async with self._database.transaction() as connection:
-            if not await runs.may_sweep(connection):
+            if not await unattended.may_sweep(connection):
                 return 0
             swept = await self._enqueue_runs(connection, timeout)
             tasks = await self._enqueue_tasks(connection, timeout)
@@ -57,14 +57,14 @@ class Sweeper(PeriodicJob):
 
     async def _enqueue_runs(self, connection: Connection, timeout: float) -> int:
         grace = 2 * self.interval
-        found = await runs.without_owner(
+        found = await unattended.without_owner(
             connection, heartbeat_timeout=timeout, grace=grace, limit=BATCH_SIZE
         )
-        found += await runs.with_unnoticed_decision(connection, grace=grace, limit=BATCH_SIZE)
-        found += await runs.with_unread_input(connection, grace=grace, limit=BATCH_SIZE)
-        found += await runs.resumed(connection, grace=grace, limit=BATCH_SIZE)
-        found += await runs.past_rate_limit(connection, grace=grace, limit=BATCH_SIZE)
-        found += await runs.waiting_for_version(
+        found += await unattended.with_unnoticed_decision(connection, grace=grace, limit=BATCH_SIZE)
+        found += await unattended.with_unread_input(connection, grace=grace, limit=BATCH_SIZE)
+        found += await unattended.resumed(connection, grace=grace, limit=BATCH_SIZE)
+        found += await unattended.past_rate_limit(connection, grace=grace, limit=BATCH_SIZE)
+        found += await unattended.waiting_for_version(
             connection, self._registry.known_versions(), BATCH_SIZE
         )
         enqueued = [await deliveries.enqueue(connection, key) for key in found]
