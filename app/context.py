@@ -12,6 +12,7 @@ from app.domain.ids import RunId, Tenant
 from app.domain.memories.memories import MemoryLimits
 from app.domain.redaction import Redact, unredacted
 from app.events.fanout.hub import Hub
+from app.events.feeds.tenant_feeds import TenantFeeds
 from app.events.transaction import EventTransactions, Publisher
 from app.storage.postgres.database import Database
 
@@ -37,13 +38,12 @@ class ServiceContext:
     events: EventTransactions
     publisher: Publisher
     hub: Hub
+    feeds: TenantFeeds
     clock: Clock
     agents: AgentRegistry
     limits: ServiceLimits
     send_cancel_hint: SendCancelHint
     heartbeat_timeout: float
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
-    inbox_poll: float = 2.0
-    """Seconds after which a followed ticket feed is read without a hint."""
     redact: Redact = unredacted
     memory_language: str = "english"

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from app.api.schemas.common import ResponseModel
-from app.events.follow_changes import RESET, ChangeFollower
+from app.events.feeds.changes import RESET
+from app.events.follow_changes import ChangeFollower
 from app.http.access import AuthorizedRoute, MayRead
 from app.http.deps import ContextDep, StreamOptionsDep
 from app.http.headers import wants_event_stream
@@ -51,7 +52,5 @@ async def list_changes(
     gap. Without it the answer is a `reset`."""
     if not wants_event_stream(request):
         return Response(RESET, media_type="application/json")
-    follower = ChangeFollower(
-        ctx.database.pool, ctx.hub, principal.tenant, heartbeat=options.heartbeat
-    )
+    follower = ChangeFollower(ctx.feeds, principal.tenant, heartbeat=options.heartbeat)
     return EventStream(follower, options)

@@ -30,6 +30,7 @@ from app.domain.runs.rate_limits import RateLimitPolicy
 from app.events.fanout.cancel_hints import CancelHints
 from app.events.fanout.hub import Hub
 from app.events.fanout.relay import Relay, Topic
+from app.events.feeds.tenant_feeds import TenantFeeds
 from app.events.group_commit import GroupCommit
 from app.events.transaction import EventTransactions, Publisher
 from app.llm.catalog import ModelCatalog
@@ -142,6 +143,7 @@ async def _build(
         events=transactions,
         publisher=publisher,
         hub=hub,
+        feeds=TenantFeeds(database, hub, poll=settings.log_poll),
         clock=clock,
         agents=registry,
         limits=ServiceLimits(
@@ -154,7 +156,6 @@ async def _build(
         send_cancel_hint=CancelHints(relay).send,
         heartbeat_timeout=settings.heartbeat_timeout,
         backends=backends,
-        inbox_poll=settings.log_poll,
         redact=redact,
         memory_language=memory.language,
     )

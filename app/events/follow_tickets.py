@@ -1,38 +1,39 @@
 """Follow a tenant's ticket feed: notices about its tickets, in the order of the feed's numbers.
 
 Notices aren't pushed: the feed is read after a hint, and periodically without one. So a reader gets each
-notice once, no matter which process wrote it, and holds no connection in between.
+notice once, no matter which process wrote it, and holds no connection in between. Followers that have caught up
+share one reading.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import assert_never
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 from app.domain.errors import Gone
-from app.domain.events.agent_events import TicketEvent, event_fields
-from app.domain.events.ticket_events import (
-    TicketDecided,
-    TicketExpired,
-    TicketOpened,
-    TicketReminder,
-    TicketVoid,
-    TicketVoted,
-)
-from app.domain.ids import Tenant
-from app.domain.tickets.decisions import Decision
-from app.domain.tickets.opening import ticket_as_opened
-from app.domain.tickets.ticket_json import ticket_to_json
-from app.domain.tickets.tickets import NoticeKind, TicketFilter
-from app.domain.timestamps import format_timestamp
-from app.events.fanout.hub import Hub
+from app.domain.ids import AgentId, Tenant
+from app.domain.tickets.tickets import TicketFilter
+from app.events.feeds.shared_feed import Entry
+from app.events.feeds.tenant_feeds import TenantFeeds
+from app.events.feeds.tickets import PAGE_SIZE, frame_of
 from app.events.follow import FrameBatch, poll_interval
-from app.events.sse_encoding import Frame, encoded
-from app.storage.codec import storable_json
+from app.events.sse_encoding import Frame
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.tickets import feed
-from app.storage.tickets.feed import Notice, Notices
 
-PAGE_SIZE = 200
+
+@dataclass(frozen=True, slots=True)
+class NoticeFilter:
+    """Only notices about tickets of this agent and this tool."""
+
+    agent_id: AgentId | None = None
+    tool_name: str | None = None
+
+    @property
+    def of_tickets(self) -> TicketFilter:
+        return TicketFilter(agent_id=self.agent_id, tool_name=self.tool_name)
+
+    def includes(self, entry: Entry) -> bool:
+        return self.agent_id in (None, entry.agent_id) and self.tool_name in (None, entry.tool_name)
 
 
 class TicketFollower:
@@ -40,54 +41,63 @@ class TicketFollower:
 
     def __init__(
         self,
-        database: Database,
-        hub: Hub,
+        feeds: TenantFeeds,
         tenant: Tenant,
-        wanted: TicketFilter,
+        wanted: NoticeFilter,
         *,
         after: int,
         heartbeat: float,
-        poll: float,
     ) -> None:
-        self._database = database
+        self._database = feeds.database
         self._tenant = tenant
         self._wanted = wanted
         self._cursor = after
         self._heartbeat = heartbeat
-        self._poll = poll
-        self._watch = hub.watch_tickets(tenant)
+        self._feed = feeds.tickets(tenant)
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
         """Yield all wanted notices after the cursor. The stream never ends."""
         clock = asyncio.get_running_loop().time
         sent_at = clock()
         while True:
-            found = await self._read()
-            if found is not None and found.notices:
-                yield [frame_of(notice) for notice in found.notices]
+            found = self._take_shared()
+            is_shared = found is not None
+            if found is None:
+                found = await self._read_older()
+            if found:
+                yield found
                 sent_at = clock()
             elif clock() - sent_at >= self._heartbeat:
                 yield None
                 sent_at = clock()
             if found is None:
                 await poll_interval()
-                continue
-            self._cursor = found.notices[-1].number if found.is_full else found.head
-            if not found.is_full:
-                left = max(0.0, self._heartbeat - (clock() - sent_at))
-                await self._watch.wait(min(left, self._poll))
+            elif is_shared:
+                await self._feed.wait(self._cursor, max(0.0, self._heartbeat - (clock() - sent_at)))
 
-    async def _read(self) -> Notices | None:
-        """The next notices; None during an outage."""
+    def _take_shared(self) -> Sequence[Frame] | None:
+        """The wanted notices after the cursor; None if the shared feed doesn't have all of them."""
+        entries = self._feed.after(self._cursor)
+        if entries is None:
+            return None
+        self._cursor = max(self._cursor, self._feed.head)
+        return [entry.frame for entry in entries if self._wanted.includes(entry)]
+
+    async def _read_older(self) -> Sequence[Frame] | None:
+        """The next page, up to where the shared feed begins; None during an outage."""
         try:
-            return await feed.read_after(
-                self._database, self._tenant, self._cursor, self._wanted, PAGE_SIZE
+            found = await feed.read_after(
+                self._database, self._tenant, self._cursor, self._wanted.of_tickets, PAGE_SIZE
             )
         except DATABASE_UNAVAILABLE:
             return None
+        self._cursor = found.next_cursor
+        if not found.is_full:
+            self._feed.begin(self._cursor)
+        return [frame_of(notice) for notice in found.notices]
 
     def close(self) -> None:
-        self._watch.close()
+        self._feed.leave()
 
 
 async def first_cursor(database: Database, tenant: Tenant, *, now: bool) -> int:
@@ -114,51 +124,9 @@ async def check_cursor(database: Database, tenant: Tenant, after: int) -> int:
 
 
 async def read_page(
-    database: Database, tenant: Tenant, wanted: TicketFilter, after: int, limit: int
+    database: Database, tenant: Tenant, wanted: NoticeFilter, after: int, limit: int
 ) -> tuple[list[Frame], int, bool]:
     """The next notices, the cursor after them, and whether there are more."""
-    found = await feed.read_after(database, tenant, after, wanted, limit)
-    cursor = found.notices[-1].number if found.is_full else max(after, found.head)
+    found = await feed.read_after(database, tenant, after, wanted.of_tickets, limit)
+    cursor = max(after, found.next_cursor)
     return [frame_of(notice) for notice in found.notices], cursor, found.is_full
-
-
-def frame_of(notice: Notice) -> Frame:
-    """A notice's frame: the same bytes at each reading, without later changes of the ticket."""
-    event, ticket = _event_of(notice), notice.ticket
-    return encoded(
-        notice.number,
-        format_timestamp(notice.at),
-        ticket.thread_id,
-        ticket.run_id,
-        None,
-        event.event_type,
-        storable_json({"agent_id": ticket.agent_id, **event_fields(event)}),
-    )
-
-
-def _event_of(notice: Notice) -> TicketEvent:
-    ticket, decision = notice.ticket, notice.decision
-    match notice.kind:
-        case NoticeKind.OPENED:
-            return TicketOpened(ticket_to_json(ticket_as_opened(ticket)))
-        case NoticeKind.DECIDED:
-            return TicketDecided(ticket.id, *_decision_fields(decision))
-        case NoticeKind.VOTED:
-            return TicketVoted(ticket.id, *_decision_fields(decision))
-        case NoticeKind.REMINDER:
-            assert ticket.expires_at is not None
-            left = max(0.0, (ticket.expires_at - notice.at).total_seconds())
-            return TicketReminder(ticket.id, format_timestamp(ticket.expires_at), round(left, 3))
-        case NoticeKind.EXPIRED:
-            return TicketExpired(ticket.id, ticket.terms.on_expiry.value)
-        case NoticeKind.VOID:
-            return TicketVoid(ticket.id)
-        case _:
-            assert_never(notice.kind)
-
-
-def _decision_fields(decision: Decision | None) -> tuple[str, str, str, str | None]:
-    if decision is None:
-        raise RuntimeError("a notice of a decision without one")
-    answer = decision.answer
-    return decision.decision_id, answer.action.value, decision.subject, answer.reason

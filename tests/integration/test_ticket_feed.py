@@ -9,7 +9,7 @@ import pytest
 from app.clock import new_id
 from app.domain.ids import Tenant
 from app.domain.tickets.tickets import TicketFilter
-from app.events.follow_tickets import TicketFollower
+from app.events.follow_tickets import NoticeFilter, TicketFollower
 from app.llm.scripted.model import in_order, turn
 from app.storage.postgres.database import Database
 from app.storage.tickets import feed
@@ -284,13 +284,11 @@ async def assert_decision_is_received(
     follower_of: Replica, decided_by: Replica, probe: Probe
 ) -> None:
     follower = TicketFollower(
-        follower_of.database,
-        follower_of.hub,
+        follower_of.feeds,
         Tenant("default"),
-        EVERYTHING,
+        NoticeFilter(),
         after=0,
         heartbeat=TIMEOUT_SECONDS,
-        poll=TIMEOUT_SECONDS,
     )
     run = await decided_by.start()
     frames = follower.frames()

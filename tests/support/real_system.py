@@ -23,6 +23,7 @@ from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import DecisionAnswer
 from app.domain.tickets.tickets import Ticket
 from app.events.fanout.hub import Hub
+from app.events.feeds.tenant_feeds import TenantFeeds
 from app.events.group_commit import GroupCommit
 from app.events.journal import Journal
 from app.events.sse_encoding import EventBatch
@@ -124,7 +125,8 @@ class RealSystem:
             database=database,
             events=services.outgoing,
             publisher=services.publisher,
-            hub=Hub(),
+            hub=(hub := Hub()),
+            feeds=TenantFeeds(database, hub),
             clock=clock,
             agents=registry,
             limits=ServiceLimits(),

@@ -41,6 +41,7 @@ from app.events.fanout.cancel_hints import CancelHints
 from app.events.fanout.hub import Hub
 from app.events.fanout.notify import NotifyTransport
 from app.events.fanout.relay import Relay, Topic
+from app.events.feeds.tenant_feeds import TenantFeeds
 from app.events.group_commit import GroupCommit
 from app.events.transaction import EventTransactions, Publisher
 from app.llm.catalog import ModelCatalog
@@ -170,6 +171,7 @@ class Replica:
         self.catalog = catalog
         self.starts_with = next(iter(catalog.agents))
         clock, self.hub = SystemClock(), Hub()
+        self.feeds = TenantFeeds(database, self.hub, poll=TIMEOUT_SECONDS)
         self.relay = Relay(database, self.hub, self.me, NotifyTransport(database), clock)
         self.publisher = Publisher(self.hub, self.relay)
         self.outgoing = EventTransactions(database, self.publisher, clock)
@@ -180,6 +182,7 @@ class Replica:
             events=self.outgoing,
             publisher=self.publisher,
             hub=self.hub,
+            feeds=self.feeds,
             clock=clock,
             agents=self.registry,
             limits=ServiceLimits(),

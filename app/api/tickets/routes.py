@@ -14,7 +14,13 @@ from app.api.schemas.tickets import TicketDetailOut, TicketOut, ticket_detail_ou
 from app.domain.ids import AgentId, RunId, TicketKey
 from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
 from app.events.follow import parse_cursor
-from app.events.follow_tickets import TicketFollower, check_cursor, first_cursor, read_page
+from app.events.follow_tickets import (
+    NoticeFilter,
+    TicketFollower,
+    check_cursor,
+    first_cursor,
+    read_page,
+)
 from app.http import cursors
 from app.http.access import AuthorizedRoute, MayFollowInbox, MayRead
 from app.http.deps import ContextDep, StreamOptionsDep
@@ -113,7 +119,7 @@ async def list_ticket_events(
 ) -> Response:
     """Events of all tickets of the tenant, in order: opened, voted, decided, reminder, expired, void. `seq`
     counts ticket events only. A stream stays open."""
-    wanted = TicketFilter(
+    wanted = NoticeFilter(
         agent_id=None if query.agent_id is None else AgentId(query.agent_id),
         tool_name=query.tool_name,
     )
@@ -124,13 +130,7 @@ async def list_ticket_events(
         after = await check_cursor(ctx.database, reader.tenant, parse_cursor(text))
     if wants_event_stream(request):
         follower = TicketFollower(
-            ctx.database,
-            ctx.hub,
-            reader.tenant,
-            wanted,
-            after=after,
-            heartbeat=options.heartbeat,
-            poll=ctx.inbox_poll,
+            ctx.feeds, reader.tenant, wanted, after=after, heartbeat=options.heartbeat
         )
         return EventStream(follower, options, named=query.named)
     frames, cursor, has_more = await read_page(

@@ -154,11 +154,9 @@ class ChangeWatch:
         self._missed = True
         self._notified.set()
 
-    async def wait(self, timeout: float) -> None:
-        """Wait until something was noted, at most `timeout` seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._notified.wait()
+    async def wait(self) -> None:
+        """Wait until something was noted."""
+        await self._notified.wait()
 
     def take(self) -> "Noted":
         """What was noted since the last time."""
@@ -179,10 +177,6 @@ class Noted:
     threads: frozenset[ThreadId]
     tickets: bool
     missed: bool
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.threads or self.tickets or self.missed)
 
 
 class Hub:

@@ -91,6 +91,11 @@ class Notices:
     is_full: bool
     """There are more notices up to `head`."""
 
+    @property
+    def next_cursor(self) -> int:
+        """The number after which the next reading begins."""
+        return self.notices[-1].number if self.is_full else self.head
+
 
 async def read_after(
     database: Database, tenant: Tenant, after: int, wanted: TicketFilter, limit: int
