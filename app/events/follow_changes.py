@@ -1,7 +1,7 @@
 """Follow the changes of a tenant's runs: hints for lists, which name runs and have no numbers.
 
 A list reads what it shows again after a hint. So a lost hint costs time and no row. At most four hints a second are
-sent, each with all changes since the one before. All followers of a tenant share them.
+sent, each with all changes since the one before. All followers of a tenant share them; many get fewer.
 """
 
 import asyncio

@@ -187,6 +187,11 @@ async def test_a_slow_follower_gets_a_reset_and_slows_no_other(
         assert await slow.next() == await quick.next()
 
 
+@pytest.mark.parametrize(("followers", "seconds"), [(1, 0.25), (25, 0.25), (50, 0.5), (900, 1.0)])
+def test_many_followers_get_hints_less_often(followers: int, seconds: float) -> None:
+    assert changes.interval(followers) == seconds
+
+
 async def test_a_silent_feed_has_a_heartbeat_for_each_follower(feeds: TenantFeeds) -> None:
     follower = ChangeFollower(feeds, TENANT, heartbeat=0.0)
     frames = follower.frames()

@@ -1,4 +1,4 @@
-"""Reads the changes of a tenant's runs for all of its followers: at most four hints a second."""
+"""Reads the changes of a tenant's runs for all of its followers: at most four hints a second, and fewer if it has many."""
 
 from typing import Any
 
@@ -14,6 +14,9 @@ from app.storage.runs import statuses
 from app.storage.runs.statuses import RunStatusNow
 
 MIN_INTERVAL_SECONDS = 0.25
+MAX_INTERVAL_SECONDS = 1.0
+MESSAGES_PER_SECOND = 100
+"""To all followers of a tenant together: with more than 25 of them, hints come less often."""
 RESET = compact({"reset": True, "tickets": True, "runs": []})
 
 
@@ -33,11 +36,16 @@ def changes_of(pool: RawPool, hub: Hub, tenant: Tenant) -> ReadFeed:
                     continue
                 number = feed.head + 1
                 feed.publish([Entry(number, HintFrame(hint))], number)
-                await sleep(MIN_INTERVAL_SECONDS)
+                await sleep(interval(feed.followers))
         finally:
             watch.close()
 
     return read
+
+
+def interval(followers: int) -> float:
+    """Seconds between two hints, so that many followers take little from the runs."""
+    return min(MAX_INTERVAL_SECONDS, max(MIN_INTERVAL_SECONDS, followers / MESSAGES_PER_SECOND))
 
 
 async def _hint(pool: RawPool, tenant: Tenant, noted: Noted) -> str:

@@ -43,7 +43,6 @@ class SharedFeed:
     def __init__(self, read: "ReadFeed", on_unused: Callable[[], None]) -> None:
         self._read = read
         self._on_unused = on_unused
-        self._followers = 0
         self._task: asyncio.Task[None] | None = None
         self._kept: deque[Entry] = deque()
         self._kept_bytes = 0
@@ -51,6 +50,7 @@ class SharedFeed:
         """All entries with a higher number are kept."""
         self._published = asyncio.Event()
         """Of the next publication; each has an event of its own."""
+        self.followers = 0
         self.head = 0
         """The feed was read up to this number."""
 
@@ -101,12 +101,12 @@ class SharedFeed:
             raise FeedFailed
 
     def join(self) -> None:
-        self._followers += 1
+        self.followers += 1
 
     def leave(self) -> None:
         """A follower ends. With the last one, the task ends."""
-        self._followers -= 1
-        if self._followers == 0:
+        self.followers -= 1
+        if self.followers == 0:
             self._on_unused()
             if self._task is not None:
                 self._task.cancel()

@@ -21,8 +21,9 @@ export interface RunList {
 
 /** Without a hint the list is read again, because hints may be lost. */
 const PAUSE = 15_000;
-/** Hints that come together need one reading. */
+/** Hints that come together need one reading. All consoles get a hint at once, so each waits for another time. */
 const HINT_PAUSE = 700;
+const hintPause = () => HINT_PAUSE * (1 + Math.random());
 
 export function useRunList(query: RunQuery, me: Me | null): RunList {
   const filters = JSON.stringify(query);
@@ -38,7 +39,7 @@ export function useRunList(query: RunQuery, me: Me | null): RunList {
     setTimeout(() => {
       isSoon.current = false;
       setHints((count) => count + 1);
-    }, HINT_PAUSE);
+    }, hintPause());
   });
   usePoll(PAUSE, `${filters}:${reading}:${hints}`, async (signal) => {
     try {
