@@ -233,8 +233,9 @@ async def test_summaries_have_what_a_table_shows(client: Client) -> None:
 
 
 async def test_changes_name_runs_and_have_no_ids(client: Client) -> None:
-    headers = {"Accept": "text/event-stream"}
+    headers = {"Accept": "text/event-stream", "Accept-Encoding": "gzip"}
     async with client.http.stream("GET", "/v1/changes", headers=headers) as response:
+        assert response.headers["content-encoding"] == "gzip"
         hints = (
             json.loads(line[6:]) async for line in response.aiter_lines() if line[:6] == "data: "
         )
