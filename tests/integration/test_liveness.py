@@ -4,10 +4,12 @@ import pytest
 
 from app.domain.ids import WorkerId
 from app.storage.postgres.database import Database
+from app.storage.runs import unattended
 from app.workers.heartbeat import Heartbeat
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.periodic.sweeper import Sweeper
 from tests.support.clocks import Clock
+from tests.support.conditions import eventually
 from tests.support.isolated_workers import demo_registry, idle_task_worker, idle_worker, no_outages
 from tests.support.stored_runs import admit, some_run
 from tests.support.stored_runs import worker as new_worker
@@ -98,3 +100,21 @@ async def test_after_an_outage_workers_do_not_count_as_dead_at_once(database: Da
     assert await sweeper.run_once() == 0, "the sweeper allows time for a heartbeat"
     clock.now += 1
     assert await sweeper.run_once() == 1, "the heartbeat never came"
+
+
+async def test_the_sweeper_works_without_its_lock_if_the_holder_is_frozen(
+    database: Database,
+) -> None:
+    await admit(database.pool, some_run("hello"), await new_worker(database.pool))
+    await database.pool.execute("UPDATE workers SET heartbeat_at = now() - interval '60 seconds'")
+    sweeper = Sweeper(
+        database,
+        demo_registry(database),
+        interval=1,
+        heartbeat_timeout=0.1,
+        outage_allowance=no_outages(),
+    )
+    async with database.transaction() as frozen:
+        assert await unattended.may_sweep(frozen)
+        assert await sweeper.run_once() == 0, "another process may be at work"
+        assert await eventually(sweeper.run_once) == 1

@@ -62,6 +62,9 @@ class DatabaseOptions:
     idle_timeout: float = 5.0
     """Seconds that a transaction may be idle. Longer, its process is dead or frozen, and its locks block other
     processes."""
+    transaction_timeout: float = 30.0
+    """Seconds that a transaction may take at most. It ends one whose process froze within a statement, for which
+    `idle_timeout` doesn't count. Postgres has it from version 17 on."""
     connect_timeout: float = 5.0
     connection_lifetime: float = 1800.0
     tcp_keepalive: float = 30.0
@@ -74,6 +77,7 @@ async def open_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) -> C
 
     async def prepare(connection: RawConnection) -> None:
         keep_alive(connection, options.tcp_keepalive)
+        await _limit_transactions(connection, options)
         await read_uuids_as_text(connection)
         await read_json(connection)
 
@@ -128,6 +132,12 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
         "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL_SECONDS),
         "tcp_keepalives_count": str(KEEPALIVE_COUNT),
     }
+
+
+async def _limit_transactions(connection: RawConnection, options: DatabaseOptions) -> None:
+    if not options.pgbouncer and connection.get_server_version().major >= 17:
+        milliseconds = int(options.transaction_timeout * 1000)
+        await connection.execute(f"SET transaction_timeout = {milliseconds}")
 
 
 def begin(options: DatabaseOptions, *, read_only: bool = False) -> str:

@@ -1,7 +1,10 @@
 """The sweeper enqueues runs, tasks and follow-ups that lost their delivery or their worker.
 
-Every process has one; an advisory lock lets one at a time work.
+Every process has one; an advisory lock lets one at a time work. The lock only saves work, because duplicates are
+harmless. So a process that doesn't get it for long works without it: its holder may be frozen.
 """
+
+import time
 
 import structlog
 
@@ -37,6 +40,7 @@ class Sweeper(PeriodicJob):
         self._registry = registry
         self._heartbeat_timeout = heartbeat_timeout
         self._outage_allowance = outage_allowance
+        self._refused_since: float | None = None
 
     async def run_once(self) -> int:
         """Enqueue runs and tasks without worker or delivery, runs that can resume, and lost follow-ups.
@@ -45,7 +49,7 @@ class Sweeper(PeriodicJob):
         """
         timeout = self._heartbeat_timeout + self._outage_allowance.seconds()
         async with self._database.transaction() as connection:
-            if not await unattended.may_sweep(connection):
+            if not await self._may_sweep(connection):
                 return 0
             swept = await self._enqueue_runs(connection, timeout)
             tasks = await self._enqueue_tasks(connection, timeout)
@@ -54,6 +58,20 @@ class Sweeper(PeriodicJob):
         if enqueued := swept + tasks + followups:
             log.info("sweep_done", runs=swept, tasks=tasks, followups=followups)
         return enqueued
+
+    async def _may_sweep(self, connection: Connection) -> bool:
+        """Whether this process has the lock, or hasn't got it for a heartbeat time-out."""
+        now = time.monotonic()
+        if await unattended.may_sweep(connection):
+            self._refused_since = None
+            return True
+        if self._refused_since is None:
+            self._refused_since = now
+        seconds = now - self._refused_since
+        if seconds < self._heartbeat_timeout:
+            return False
+        log.warning("sweep_lock_held", seconds=round(seconds, 1))
+        return True
 
     async def _enqueue_runs(self, connection: Connection, timeout: float) -> int:
         grace = 2 * self.interval
