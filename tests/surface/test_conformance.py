@@ -39,6 +39,7 @@ WITHOUT_INVALID_REQUESTS = {
     "GET /health/live",
     "GET /v1/agents",
     "GET /v1/agents/{agent_id}",
+    "DELETE /v1/mcp-servers/{server_id}/authorization",
     "GET /v1/mcp-servers/{server_id}",
     "POST /v1/mcp-servers/{server_id}/restart",
     "GET /v1/changes",

@@ -75,7 +75,7 @@ async def watched(served_database: str) -> AsyncIterator[Watched]:
         async with served_here(settings) as port:
             loop.allowed = min(reference() for _ in range(3))
             ids = dict.fromkeys(
-                ("input_id", "ticket_id", "rule_id", "file_id", "server_id"), UNKNOWN
+                ("input_id", "ticket_id", "rule_id", "file_id", "server_id", "memory_key"), UNKNOWN
             )
             server = Watched(port, loop, {**ids, "agent_id": "quick"})
             asking = {"role": "user", "content": 'CALL risky {"what": "it"}'}

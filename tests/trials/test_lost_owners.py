@@ -120,7 +120,11 @@ async def test_a_worker_that_lost_its_runs_while_frozen_writes_nothing(
         await here.logged("ownership_lost", run_id=run_ids[2])
         if task_owner == here.pid:
             await here.logged("task_already_finished", run_id=run_ids[1])
-        assert (await client.http.get("/health")).is_success
+
+        async def is_healthy() -> bool:
+            return (await client.http.get("/health")).is_success
+
+        await eventually(is_healthy)
     assert await contents(database) == before
     assert before["runs"]
     assert len(set(calling.keys)) == len(set(behind.keys)) == 1
