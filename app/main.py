@@ -49,7 +49,7 @@ from app.console.assets import load_assets
 from app.distribution import VERSION
 from app.http import errors, idempotency_key
 from app.http.auth import Authenticator
-from app.http.compression import Compression
+from app.http.compression.responses import Compression
 from app.http.error_codes import declare_errors
 from app.http.headers import require_readable
 from app.http.limits.abandoned_requests import AbandonedRequests

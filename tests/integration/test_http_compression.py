@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.http.compression import MIN_BYTES, THREAD_MIN_BYTES
+from app.http.compression.responses import MIN_BYTES, THREAD_MIN_BYTES
 from tests.integration.conftest import AGENTS
 from tests.support.envelopes import Envelope, untimed
 from tests.support.event_order import check_run

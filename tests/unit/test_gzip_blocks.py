@@ -4,7 +4,7 @@ import gzip
 import random
 import zlib
 
-from app.http.gzip_blocks import GzipBlocks
+from app.http.compression.gzip_blocks import GzipBlocks
 
 PIECES = [
     f"data: {random.Random(number).random()} and again\n\n".encode() * 50 for number in range(5)

@@ -8,7 +8,7 @@ import zlib
 from starlette.middleware.gzip import GZipResponder
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.gzip_blocks import GzipBlocks
+from app.http.compression.gzip_blocks import GzipBlocks
 from app.http.headers import qualities
 from app.http.sse import is_event_stream
 
