@@ -14,12 +14,12 @@ WORKDIR /holdfast
 COPY pyproject.toml uv.lock README.md ./
 # Packages of model providers: anthropic, google, openai. OpenAI-compatible servers need none.
 ARG PROVIDERS=""
-RUN uv sync --frozen --no-default-groups --extra nats ${PROVIDERS:+$(printf -- ' --extra=%s' $PROVIDERS)} --no-install-project
+RUN uv sync --frozen --no-default-groups --extra nats --extra s3 ${PROVIDERS:+$(printf -- ' --extra=%s' $PROVIDERS)} --no-install-project
 COPY migrations ./migrations
 COPY app ./app
 COPY --from=console /console/static ./app/console/static
 COPY holdfast ./holdfast
-RUN uv sync --frozen --no-default-groups --extra nats ${PROVIDERS:+$(printf -- ' --extra=%s' $PROVIDERS)} --no-editable
+RUN uv sync --frozen --no-default-groups --extra nats --extra s3 ${PROVIDERS:+$(printf -- ' --extra=%s' $PROVIDERS)} --no-editable
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --no-create-home holdfast

@@ -14,6 +14,8 @@ from app.domain.redaction import Redact, unredacted
 from app.events.fanout.hub import Hub
 from app.events.feeds.tenant_feeds import TenantFeeds
 from app.events.transaction import EventTransactions, Publisher
+from app.storage.files.chunk_stores import ChunkStore
+from app.storage.files.file_bytes import FileBytes
 from app.storage.postgres.database import Database
 
 SendCancelHint: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None]]
@@ -47,3 +49,9 @@ class ServiceContext:
     backends: Backends = field(default_factory=lambda: Backends({}, {}))
     redact: Redact = unredacted
     memory_language: str = "english"
+    chunks: ChunkStore | None = None
+    """Where the bytes of new files go, if not to the database."""
+
+    @property
+    def file_bytes(self) -> FileBytes:
+        return FileBytes(self.database.pool, self.chunks)

@@ -241,6 +241,12 @@ class Settings(BaseSettings):
         ge=1000,
         description="Maximum size of a file that is uploaded or saved by a tool.",
     )
+    blobs: str | None = Field(
+        None,
+        pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*/?$",
+        description="S3 bucket for the bytes of new files, as `s3://BUCKET/PREFIX`; needs the extra `s3`. Endpoint, "
+        "region and credentials come from the AWS environment variables. By default the database has the bytes.",
+    )
     max_inline_bytes: int = Field(
         10_000_000,
         ge=1000,

@@ -17,6 +17,7 @@ from app.bootstrap.connections import (
     require_direct_url,
     stream_token_secrets,
 )
+from app.bootstrap.file_chunks import file_chunks
 from app.bootstrap.mcp import REFRESH_SECONDS, McpReports, StoredListings
 from app.bootstrap.mcp_tokens import token_services
 from app.bootstrap.memory import memory_rules
@@ -137,7 +138,7 @@ async def _build(
     registry = AgentRegistry(catalog, models, database, backends, deps, mcp)
     await registry.publish()
 
-    memory = memory_rules(settings, redact)
+    memory, chunks = memory_rules(settings, redact), file_chunks(settings, os.environ)
     ctx = ServiceContext(
         database=database,
         events=transactions,
@@ -158,6 +159,7 @@ async def _build(
         backends=backends,
         redact=redact,
         memory_language=memory.language,
+        chunks=chunks,
     )
     execution = ExecutionContext(
         database=database,
@@ -175,6 +177,7 @@ async def _build(
         max_file_bytes=settings.max_file_bytes,
         mcp=mcp,
         memory=memory,
+        chunks=chunks,
     )
     task_execution = TaskContext(
         database=database,
@@ -184,6 +187,7 @@ async def _build(
         mcp=mcp,
         max_file_bytes=settings.max_file_bytes,
         memory=memory,
+        chunks=chunks,
     )
     workers = build_workers(
         settings, worker_id, ctx, execution, task_execution, relay.set_has_others

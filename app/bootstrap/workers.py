@@ -20,6 +20,7 @@ from app.workers.liveness.loop_watchdog import LoopWatchdog
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.liveness.poison_guard import PoisonGuard
 from app.workers.liveness.running_clock import RunningClock
+from app.workers.periodic.file_object_deletion import FileObjectDeletion
 from app.workers.periodic.loop import PeriodicJob
 from app.workers.periodic.remote_polling import RemotePolling
 from app.workers.periodic.retention import Retention, RetentionAges
@@ -137,10 +138,18 @@ def build_workers(
             TicketExpiry(ctx, interval=settings.sweep_interval),
             RemotePolling(ctx, interval=settings.sweep_interval),
             Retention(database, _retention_ages(settings), interval=settings.retention_interval),
+            *_file_object_deletion(settings, ctx),
         ),
         executes=settings.role != "api",
         handover_grace=settings.handover_grace,
     )
+
+
+def _file_object_deletion(settings: Settings, ctx: ServiceContext) -> Sequence[PeriodicJob]:
+    """The job that deletes objects in S3, if files are there."""
+    if ctx.chunks is None:
+        return ()
+    return (FileObjectDeletion(ctx.database, ctx.chunks, interval=settings.retention_interval),)
 
 
 def _retention_ages(settings: Settings) -> RetentionAges:

@@ -15,11 +15,13 @@ HoldfastError
 │   ├── UnsupportedMedia    a content type that isn't supported
 │   ├── TooMany             over a temporary limit
 │   └── Unavailable         temporarily not possible
+│       └── FilesUnavailable  the store of files doesn't answer
 ├── AlreadyAnswered         a repeated request, with its first answer
 ├── ConfigurationError      settings, agents or tools that can't work; found at start
 ├── DatabaseUnusable        unreachable, too old or not migrated
 ├── DatabaseUnavailable     a temporary failure; the same statement may work soon
 │   └── DatabaseBusy        all connections are in use
+├── BytesDeleted            the bytes of a file were deleted while they were read
 ├── InferenceFailed         a model call failed
 ├── StateError              the state refuses a key, an update or a stored value
 ├── PluginFailed            a plugin's hook raised, or made a request that its phase doesn't accept
@@ -102,6 +104,17 @@ class TooMany(Refusal):
 
 class Unavailable(Refusal):
     pass
+
+
+class FilesUnavailable(Unavailable):
+    """The bytes of files can't be read or written at the moment."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("files_unavailable", detail)
+
+
+class BytesDeleted(HoldfastError):
+    """The bytes of a file were deleted before they were read."""
 
 
 class AlreadyAnswered(HoldfastError):

@@ -113,6 +113,7 @@ CODES: Mapping[str, tuple[int, str]] = {
         503,
         "the authorization server of an MCP server can't be used",
     ),
+    "files_unavailable": (503, "the bytes of files can't be read or written at the moment"),
     "draining": (503, "this server is stopping; send the request again"),
     "overloaded": (503, "too many requests for the database connections; try again in a moment"),
     "database_unavailable": (503, "the database is unavailable; try again in a moment"),

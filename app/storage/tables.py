@@ -774,7 +774,8 @@ events = Table(
     CheckConstraint("seq >= 1 AND from_seq <= seq", name="seq"),
 )
 
-# The bytes of files. Those without a hash are of uploads that haven't ended.
+# The bytes of files. Those without a hash are of uploads that haven't ended, or will be deleted. `place` is 'pg' for
+# chunks in this database and 's3' for objects in a bucket. A row with `deleted_at` stays until its objects are deleted.
 blobs = Table(
     "blobs",
     metadata,
@@ -783,8 +784,11 @@ blobs = Table(
     Column("sha256", Text),
     Column("size", BigInteger),
     Column("created_at", _time, nullable=False, server_default=_now),
+    Column("place", Text, nullable=False, server_default="pg"),
+    Column("deleted_at", _time),
     PrimaryKeyConstraint("tenant", "id"),
     CheckConstraint("(sha256 IS NULL) = (size IS NULL)", name="size"),
+    Index("blobs_deleted", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
     Index(
         "blobs_by_hash",
         "tenant",

@@ -11,6 +11,7 @@ from app.domain.inference.options import MAX_ANSWER_BYTES
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs.rate_limits import RateLimitPolicy
 from app.events.group_commit import GroupCommit
+from app.storage.files.chunk_stores import ChunkStore
 from app.storage.postgres.database import Database
 from app.tools.mcp.servers import NO_SERVERS, McpServers
 from app.workers.files.run_files import FileCache
@@ -33,3 +34,5 @@ class ExecutionContext:
     max_inline_bytes: int = DEFAULT_MAX_INLINE_BYTES
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     memory: MemoryRules = DEFAULT_RULES
+    chunks: ChunkStore | None = None
+    """Where the bytes of new files go, if not to the database."""

@@ -96,12 +96,19 @@ async def load_remote(
 
 
 def _files(context: ExecutionContext, record: RunRecord) -> RunFiles:
-    return RunFiles(context.database, context.files, record.tenant, context.max_inline_bytes)
+    return RunFiles(
+        context.database, context.files, record.tenant, context.max_inline_bytes, context.chunks
+    )
 
 
 def _tool_files(context: ExecutionContext, record: RunRecord) -> StoredToolFiles:
-    outgoing = context.writer.transactions
-    return StoredToolFiles(context.database, outgoing, _tool_owner(record), context.max_file_bytes)
+    return StoredToolFiles(
+        context.database,
+        context.writer.transactions,
+        _tool_owner(record),
+        context.max_file_bytes,
+        context.chunks,
+    )
 
 
 def _memories(context: ExecutionContext, record: RunRecord) -> StoredMemories:

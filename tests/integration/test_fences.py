@@ -38,6 +38,7 @@ from app.storage.checkpoints.single import OwnershipMismatch
 from app.storage.children import background_tasks
 from app.storage.children.background_tasks import ClaimedTask
 from app.storage.events import batched_append
+from app.storage.files.file_bytes import FileBytes
 from app.storage.files.saved_files import SavingCall
 from app.storage.postgres.database import Database
 from app.storage.runs import claims, runs
@@ -228,7 +229,7 @@ async def _save_file(world: StaleOwnership) -> None:
         owner = ToolOwner(run.tenant, run.id, run.thread_id, fence)
         with pytest.raises(OwnershipLost):
             await save_from_tool(
-                world.database.pool,
+                FileBytes(world.database.pool),
                 world.outgoing,
                 owner,
                 call,
@@ -307,6 +308,7 @@ UNFENCED: Mapping[str, str] = {
             "saved_files.next_number",
             "threads.lock",
             "blobs.chunk",
+            "blobs.place_of",
             "memories.get",
             "memories.lock_owner",
             "memories.newest",
@@ -335,7 +337,7 @@ UNFENCED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("workers.heartbeat", "workers.remove", "workers.touch"), OWN),
     **dict.fromkeys(
-        ("blobs.begin", "blobs.add_chunk", "blobs.discard"),
+        ("blobs.begin", "blobs.keep", "blobs.add_chunk", "blobs.discard"),
         "bytes of no file: deleted when the fenced write fails, else by retention",
     ),
     "cancel_requests.release": "only rows that name this worker as their owner",
@@ -373,6 +375,8 @@ UNFENCED: Mapping[str, str] = {
             "usage.delete_old",
             "memories.delete_old",
             "blobs.delete_unused",
+            "blobs.deleted",
+            "blobs.forget",
             "files.delete_unreferred",
         ),
         KEEPS,
@@ -408,6 +412,8 @@ def test_every_statement_of_a_worker_is_listed_as_fenced_or_not() -> None:
         folder.parent / "commands/followups/background_tasks.py",
         folder.parent / "commands/files/save_from_tool.py",
         folder.parent / "commands/files/writing.py",
+        folder.parent / "storage/files/chunk_stores.py",
+        folder.parent / "storage/files/file_bytes.py",
         folder.parent / "commands/memories/from_tool.py",
         folder.parent / "commands/memories/kept_memory.py",
         folder.parent / "commands/tool_owner.py",

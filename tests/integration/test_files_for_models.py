@@ -110,7 +110,7 @@ async def test_bytes_without_a_file_are_deleted_after_an_hour(
     async with database.transaction() as connection:
         assert await files.remove(connection, ANN.tenant, unused.id)
         assert await blobs.delete_unused(connection, 3600, 100) == 0
-    await blobs.begin(database.pool, blobs.BlobKey(ANN.tenant, new_id()))
+    await blobs.begin(database.pool, blobs.BlobKey(ANN.tenant, new_id()), "pg")
     await database.pool.execute("UPDATE blobs SET created_at = now() - interval '2 hours'")
     async with database.transaction() as connection:
         assert await blobs.delete_unused(connection, 3600, 100) == 2

@@ -64,7 +64,7 @@ async def artifacts_of(run: Run) -> list[Artifact]:
 
 async def content_of(replica: Replica, file_id: str) -> bytes:
     file = await read_file(replica.ctx, ANN, FileId(file_id))
-    pieces = bytes_of(replica.ctx, ANN.tenant, file, 0, file.size - 1)
+    pieces = bytes_of(replica.ctx.file_bytes, ANN.tenant, file, 0, file.size - 1)
     return b"".join([piece async for piece in pieces])
 
 

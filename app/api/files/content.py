@@ -28,7 +28,7 @@ def file_headers(file: StoredFile) -> dict[str, str]:
     }
 
 
-def content_response(
+async def content_response(
     request: Request, ctx: ServiceContext, tenant: Tenant, file: StoredFile
 ) -> Response:
     """The response to GET or HEAD."""
@@ -44,8 +44,17 @@ def content_response(
     status = 200 if range_ is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=file.media_type)
-    pieces: AsyncIterator[bytes] = bytes_of(ctx, tenant, file, first, last)
-    return StreamingResponse(pieces, status, headers, media_type=file.media_type)
+    pieces = bytes_of(ctx.file_bytes, tenant, file, first, last)
+    # Read before the headers are sent, so that an outage is answered with 503.
+    beginning = await anext(pieces)
+    body = _with_beginning(beginning, pieces)
+    return StreamingResponse(body, status, headers, media_type=file.media_type)
+
+
+async def _with_beginning(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield beginning
+    async for piece in rest:
+        yield piece
 
 
 def _wanted_range(request: Request, file: StoredFile, tag: str) -> tuple[int, int] | None:

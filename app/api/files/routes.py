@@ -22,6 +22,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/files", tags=["files
 uploads = APIRouter(route_class=AuthorizedRoute, prefix="/v1/files", tags=["files"])
 """The route whose body is not JSON. It checks its headers itself."""
 _of_a_file = error_responses("file_not_found")
+_of_bytes = error_responses("file_not_found", "files_unavailable")
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -48,7 +49,7 @@ class FileOut(ResponseModel):
 @uploads.post(
     "",
     status_code=201,
-    responses=error_responses("file_empty", "media_type_mismatch"),
+    responses=error_responses("file_empty", "media_type_mismatch", "files_unavailable"),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -107,7 +108,7 @@ async def get_file(file_id: Uuid, ctx: ContextDep, principal: MayRead) -> FileOu
         200: {"content": {"*/*": _BYTES}, "description": "The bytes, as the file's media type"},
         206: {"content": {"*/*": _BYTES}, "description": "The range, as the file's media type"},
         304: {"description": "`If-None-Match` has the file's ETag"},
-        **_of_a_file,
+        **_of_bytes,
     },
 )
 async def download_file(
@@ -115,7 +116,7 @@ async def download_file(
 ) -> Response:
     """Download the bytes of a file, or the range in `Range`. Browsers save them and never show them."""
     file = await files.read_file(ctx, principal, FileId(file_id))
-    return content_response(request, ctx, principal.tenant, file)
+    return await content_response(request, ctx, principal.tenant, file)
 
 
 router.add_api_route("/{file_id}/content", download_file, methods=["HEAD"], include_in_schema=False)

@@ -84,7 +84,12 @@ async def get_input(
 @router.patch(
     "/inputs/{input_id}",
     responses=error_responses(
-        *_OF_CHANGE, "message_empty", "message_too_large", "file_not_found", "media_type_mismatch"
+        *_OF_CHANGE,
+        "message_empty",
+        "message_too_large",
+        "file_not_found",
+        "files_unavailable",
+        "media_type_mismatch",
     ),
 )
 async def change_input(

@@ -41,6 +41,7 @@ _OF_AN_OPEN_RUN = (
     "backend_unsupported",
     "price_unknown",
     "file_not_found",
+    "files_unavailable",
     "media_type_mismatch",
 )
 

@@ -70,6 +70,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/runs", tags=["runs"]
             "backend_unsupported",
             "price_unknown",
             "file_not_found",
+            "files_unavailable",
             "media_type_mismatch",
             "message_empty",
             "message_too_large",

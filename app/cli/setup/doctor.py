@@ -7,6 +7,7 @@ from app.agents.resolve import models_of
 from app.backends.registry import Backends
 from app.bootstrap.agents import known_backends, load_agents, require_working_models
 from app.bootstrap.connections import nats
+from app.bootstrap.file_chunks import file_chunks
 from app.bootstrap.secrets import redactor_of
 from app.cli import environment
 from app.cli.client.api_client import ServerRefused, ServerUnreachable, connect_client
@@ -15,7 +16,7 @@ from app.cli.server.event_loop import StopSignal
 from app.cli.setup import database_checks, mcp_servers, provider_models
 from app.cli.setup.findings import Findings
 from app.domain.agents.endpoints import Endpoint
-from app.domain.errors import ConfigurationError
+from app.domain.errors import ConfigurationError, FilesUnavailable
 from app.domain.ids import AgentId
 from app.events.fanout.relay import TransportUnavailable
 from app.http.auth import load_authenticator, require_safe_address
@@ -33,6 +34,7 @@ async def run_checks(settings: Settings, url: str | None, key: str | None, _: St
     await check_agents(findings, settings)
     workers = await database_checks.check(findings, settings)
     await _relay(findings, settings)
+    await _bucket(findings, settings)
     await asyncio.to_thread(_server, findings, settings, url, key, workers)
     await asyncio.to_thread(_worker_health, findings, settings)
     raise SystemExit(ExitCode.FAILED if findings.problems else ExitCode.SUCCEEDED)
@@ -153,6 +155,26 @@ async def _relay(findings: Findings, settings: Settings) -> None:
             "NATS",
             f"no server of NATS_URL responds ({error}). Until one does, replicas poll the event log.",
         )
+
+
+async def _bucket(findings: Findings, settings: Settings) -> None:
+    """Write, read and delete an object in the bucket of HOLDFAST_BLOBS, if it is set."""
+    if settings.blobs is None:
+        return
+    try:
+        chunks = file_chunks(settings, os.environ)
+        if chunks is not None:
+            await chunks.check()
+    except ConfigurationError as error:
+        findings.problem("files", str(error))
+    except FilesUnavailable as error:
+        findings.problem(
+            "files",
+            f"{settings.blobs} can't be used: {error.__cause__ or error}. Check its name, AWS_ENDPOINT_URL_S3, "
+            "AWS_REGION and the credentials, which need to put, get, list and delete objects.",
+        )
+    else:
+        findings.ok("files", f"{settings.blobs} takes, returns and deletes objects")
 
 
 def _server(

@@ -18,7 +18,6 @@ from app.domain.threads.messages import (
     Message,
     WrittenFile,
 )
-from app.storage.files import blobs
 from app.storage.files.blobs import BlobKey
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 
@@ -44,7 +43,7 @@ async def with_stored_media(
         for key in keys:
             # Retention deletes what stays.
             with suppress(*DATABASE_UNAVAILABLE):
-                await blobs.discard(ctx.database.pool, key)
+                await ctx.file_bytes.discard(key)
 
 
 def _is_large(block: Block) -> bool:
@@ -74,7 +73,7 @@ async def _write(
     ctx: ServiceContext, principal: Principal, new: NewFile, data: str
 ) -> WrittenBytes:
     return await write_bytes(
-        ctx.database.pool,
+        ctx.file_bytes,
         principal.tenant,
         new,
         _decoded(data),

@@ -13,11 +13,11 @@ from app.domain.ids import FileId
 from app.domain.threads.messages import WrittenFile
 from app.events.transaction import EventTransactions
 from app.storage.files import files
-from app.storage.postgres.database import RawPool
+from app.storage.files.file_bytes import FileBytes
 
 
 async def keep_artifact(
-    pool: RawPool,
+    store: FileBytes,
     outgoing: EventTransactions,
     owner: ToolOwner,
     new: NewFile,
@@ -44,4 +44,4 @@ async def keep_artifact(
             await files.refer(connection, owner.tenant, owner.thread_id, [file_id])
             return file_id
 
-    return await write_bytes(pool, owner.tenant, new, pieces, max_bytes, add)
+    return await write_bytes(store, owner.tenant, new, pieces, max_bytes, add)

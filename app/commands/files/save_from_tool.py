@@ -15,12 +15,12 @@ from app.domain.runs.runs import RunRecord
 from app.events.transaction import EventTransactions, Transaction
 from app.queries.files.reading import file_not_found
 from app.storage.files import blobs, files, saved_files
+from app.storage.files.file_bytes import FileBytes
 from app.storage.files.saved_files import SavingCall
-from app.storage.postgres.database import RawPool
 
 
 async def save_from_tool(
-    pool: RawPool,
+    store: FileBytes,
     outgoing: EventTransactions,
     owner: ToolOwner,
     call: SavingCall,
@@ -35,7 +35,7 @@ async def save_from_tool(
             record = await locked_run(transaction.connection, owner)
             return await _add(transaction, record, call, new, written)
 
-    return await write_bytes(pool, owner.tenant, new, pieces, max_bytes, add)
+    return await write_bytes(store, owner.tenant, new, pieces, max_bytes, add)
 
 
 async def refer_from_tool(outgoing: EventTransactions, owner: ToolOwner, file_id: FileId) -> None:

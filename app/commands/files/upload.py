@@ -29,5 +29,5 @@ async def upload(
             )
 
     return await write_bytes(
-        ctx.database.pool, principal.tenant, new, pieces, ctx.limits.file_bytes, add
+        ctx.file_bytes, principal.tenant, new, pieces, ctx.limits.file_bytes, add
     )

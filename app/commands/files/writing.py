@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from app.clock import new_id
 from app.domain.files.checks import checked_media_type, refuse_empty, refuse_too_large
-from app.domain.files.files import CHUNK_BYTES, StoredFile
+from app.domain.files.files import StoredFile
 from app.domain.files.signatures import SIGNATURE_BYTES
 from app.domain.ids import FileId, Tenant
-from app.storage.files import blobs, files
+from app.storage.files import files
 from app.storage.files.blobs import BlobKey
-from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection, RawPool
+from app.storage.files.file_bytes import FileBytes
+from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ async def add_file(
 
 
 async def write_bytes(
-    pool: RawPool,
+    store: FileBytes,
     tenant: Tenant,
     new: NewFile,
     pieces: AsyncIterator[bytes],
@@ -76,7 +77,7 @@ async def write_bytes(
 ) -> T:
     """Write the bytes, and return what `commit` makes of them. If anything fails, no bytes stay."""
     key = BlobKey(tenant, new_id())
-    writer = _ChunkWriter(pool, key, max_bytes)
+    writer = _ChunkWriter(store, key, max_bytes)
     try:
         async for piece in pieces:
             await writer.write(piece)
@@ -87,15 +88,16 @@ async def write_bytes(
         if writer.has_begun:
             # Retention deletes what stays. The first error is the one to report.
             with suppress(*DATABASE_UNAVAILABLE):
-                await blobs.discard(pool, key)
+                await store.discard(key)
         raise
 
 
 class _ChunkWriter:
     """Collects pieces of any size into chunks, and writes each when it is full."""
 
-    def __init__(self, pool: RawPool, key: BlobKey, max_bytes: int) -> None:
-        self._pool, self._key, self._max_bytes = pool, key, max_bytes
+    def __init__(self, store: FileBytes, key: BlobKey, max_bytes: int) -> None:
+        self._store, self._key, self._max_bytes = store, key, max_bytes
+        self._chunk_bytes = store.chunk_bytes
         self._hash = hashlib.sha256()
         self._chunk = bytearray()
         self._chunks = 0
@@ -112,10 +114,10 @@ class _ChunkWriter:
         refuse_too_large(self.size, self._max_bytes)
         view = memoryview(piece)
         while view:
-            room = CHUNK_BYTES - len(self._chunk)
+            room = self._chunk_bytes - len(self._chunk)
             self._chunk += view[:room]
             view = view[room:]
-            if len(self._chunk) == CHUNK_BYTES:
+            if len(self._chunk) == self._chunk_bytes:
                 await self._flush()
 
     async def finish(self) -> None:
@@ -129,6 +131,6 @@ class _ChunkWriter:
         self._hash.update(chunk)
         if not self.has_begun:
             self.has_begun = True
-            await blobs.begin(self._pool, self._key)
-        await blobs.add_chunk(self._pool, self._key, self._chunks, chunk)
+            await self._store.begin(self._key)
+        await self._store.add(self._key, self._chunks, chunk)
         self._chunks += 1

@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator
 
 from app.context import ServiceContext
-from app.domain.errors import NotFound
-from app.domain.files.files import CHUNK_BYTES, StoredFile
+from app.domain.errors import BytesDeleted, NotFound
+from app.domain.files.files import StoredFile
 from app.domain.ids import FileId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.slices import PageRequest, Slice
 from app.queries.records import found_thread
-from app.storage.files import blobs, files
+from app.storage.files import files
 from app.storage.files.blobs import BlobKey
-from app.storage.postgres.database import RawPool
+from app.storage.files.file_bytes import FileBytes
 
 
 def file_not_found(file_id: FileId) -> NotFound:
@@ -41,21 +41,11 @@ async def list_files(
 
 
 async def bytes_of(
-    ctx: ServiceContext, tenant: Tenant, file: StoredFile, first: int, last: int
+    store: FileBytes, tenant: Tenant, file: StoredFile, first: int, last: int
 ) -> AsyncIterator[bytes]:
-    """The bytes from `first` to `last`, both included, chunk by chunk."""
-    async for chunk in chunks_of(ctx.database.pool, tenant, file, first, last):
-        yield chunk
-
-
-async def chunks_of(
-    pool: RawPool, tenant: Tenant, file: StoredFile, first: int, last: int
-) -> AsyncIterator[bytes]:
-    """The bytes from `first` to `last`, both included. No connection is held between two chunks."""
-    key = BlobKey(tenant, file.blob_id)
-    for n in range(first // CHUNK_BYTES, last // CHUNK_BYTES + 1):
-        chunk = await blobs.chunk(pool, key, n)
-        if chunk is None:
-            raise file_not_found(file.id)
-        begin = n * CHUNK_BYTES
-        yield chunk[max(first - begin, 0) : last + 1 - begin]
+    """The bytes from `first` to `last`, both included, in pieces. No connection is held between two pieces."""
+    try:
+        async for piece in store.read(BlobKey(tenant, file.blob_id), first, last):
+            yield piece
+    except BytesDeleted as error:
+        raise file_not_found(file.id) from error

@@ -119,7 +119,10 @@ async def infer(run: ActiveRun, requests: HookRequests = NO_REQUESTS) -> Reply |
     options = run.agent.spec.options.overridden_by(overrides_of(run))
     for override in requests.all_of(OverrideInference):
         options = options.overridden_by(override.options)
-    request = await with_files(run.files, request_for(run, requests, options))
+    request = request_for(run, requests, options)
+    # It waits while the store of the files doesn't answer.
+    async with run.interruption.interruptible():
+        request = await with_files(run.files, request)
     inference = _Inference(run, request)
     started_at = run.clock.now()
     try:

@@ -41,6 +41,7 @@ from app.runtime.ports.tools import Tool
 from app.runtime.tool_calls.interrupted import can_reconcile, reconcile
 from app.storage.children import background_tasks
 from app.storage.children.background_tasks import ClaimedTask
+from app.storage.files.chunk_stores import ChunkStore
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.postgres.retrying import retry_while_unavailable
 from app.storage.queue import deliveries
@@ -66,6 +67,8 @@ class TaskContext:
     mcp: McpServers = NO_SERVERS
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     memory: MemoryRules = DEFAULT_RULES
+    chunks: ChunkStore | None = None
+    """Where the bytes of new files go, if not to the database."""
 
 
 @dataclass(slots=True)
@@ -197,7 +200,9 @@ class TaskExecution:
 
     def _files(self) -> StoredToolFiles:
         context, owner = self.context, self._tool_owner()
-        return StoredToolFiles(context.database, context.outgoing, owner, context.max_file_bytes)
+        return StoredToolFiles(
+            context.database, context.outgoing, owner, context.max_file_bytes, context.chunks
+        )
 
     def _memory(self, run: RunInfo) -> Memory | None:
         task, policy = self.claimed.task, self._memory_policy

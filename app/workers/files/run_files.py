@@ -5,14 +5,19 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.files.files import CHUNK_BYTES, DEFAULT_MAX_INLINE_BYTES, StoredFile
+from app.clock import sleep
+from app.domain.errors import BytesDeleted, FilesUnavailable
+from app.domain.files.files import DEFAULT_MAX_INLINE_BYTES, StoredFile
 from app.domain.ids import FileId, Tenant
 from app.runtime.ports.files import LoadedFile
-from app.storage.files import blobs, files
+from app.storage.files import files
 from app.storage.files.blobs import BlobKey
+from app.storage.files.chunk_stores import ChunkStore
+from app.storage.files.file_bytes import FileBytes
 from app.storage.postgres.database import Database
 
 DEFAULT_CACHE_BYTES = 64_000_000
+RETRY_INTERVAL_SECONDS = 1.0
 
 
 class FileCache:
@@ -47,6 +52,7 @@ class RunFiles:
     cache: FileCache
     tenant: Tenant
     max_inline_bytes: int = DEFAULT_MAX_INLINE_BYTES
+    chunks: ChunkStore | None = None
 
     async def load(self, file_ids: Sequence[FileId]) -> Mapping[FileId, LoadedFile]:
         async with self.database.reading() as connection:
@@ -64,17 +70,20 @@ class RunFiles:
         return loaded
 
     async def _base64(self, file: StoredFile) -> str | None:
-        """The bytes as base64; None if they are deleted meanwhile. Each chunk is encoded by itself."""
+        """The bytes as base64; None if they are deleted meanwhile. An outage of their store is waited for."""
         data = self.cache.get(self.tenant, file.sha256)
-        if data is not None:
-            return data
-        key = BlobKey(self.tenant, file.blob_id)
-        parts: list[str] = []
-        for n in range(-(-file.size // CHUNK_BYTES)):
-            chunk = await blobs.chunk(self.database.pool, key, n)
-            if chunk is None:
+        while data is None:
+            try:
+                data = await self._read(file)
+            except BytesDeleted:
                 return None
-            parts.append(base64.b64encode(chunk).decode())
-        data = "".join(parts)
+            except FilesUnavailable:
+                await sleep(RETRY_INTERVAL_SECONDS)
         self.cache.put(self.tenant, file.sha256, data)
         return data
+
+    async def _read(self, file: StoredFile) -> str:
+        """Each piece is encoded by itself: its size is a multiple of three."""
+        store = FileBytes(self.database.pool, self.chunks)
+        pieces = store.read(BlobKey(self.tenant, file.blob_id), 0, file.size - 1)
+        return "".join([base64.b64encode(piece).decode() async for piece in pieces])

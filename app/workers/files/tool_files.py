@@ -10,9 +10,11 @@ from app.commands.tool_owner import ToolOwner
 from app.domain.files.files import StoredFile
 from app.domain.ids import CallId, FileId, canonical_uuid
 from app.events.transaction import EventTransactions
-from app.queries.files.reading import chunks_of, file_not_found
+from app.queries.files.reading import bytes_of, file_not_found
 from app.runtime.ports.tool_files import OpenFile
 from app.storage.files import files
+from app.storage.files.chunk_stores import ChunkStore
+from app.storage.files.file_bytes import FileBytes
 from app.storage.files.saved_files import SavingCall
 from app.storage.postgres.database import Database
 
@@ -25,6 +27,11 @@ class StoredToolFiles:
     outgoing: EventTransactions
     owner: ToolOwner
     max_bytes: int
+    chunks: ChunkStore | None = None
+
+    @property
+    def _store(self) -> FileBytes:
+        return FileBytes(self.database.pool, self.chunks)
 
     async def save(
         self,
@@ -35,7 +42,7 @@ class StoredToolFiles:
         media_type: str | None,
     ) -> FileId:
         return await save_from_tool(
-            self.database.pool,
+            self._store,
             self.outgoing,
             self.owner,
             SavingCall(call_id, idempotency_key),
@@ -48,7 +55,7 @@ class StoredToolFiles:
         self, name: str | None, pieces: AsyncIterator[bytes], media_type: str | None
     ) -> FileId:
         return await keep_artifact(
-            self.database.pool,
+            self._store,
             self.outgoing,
             self.owner,
             NewFile(name, media_type),
@@ -72,12 +79,12 @@ class StoredToolFiles:
         return self._opened(file)
 
     def _opened(self, file: StoredFile) -> OpenFile:
-        pool, tenant = self.database.pool, self.owner.tenant
+        store, tenant = self._store, self.owner.tenant
         return OpenFile(
             id=file.id,
             name=file.name,
             media_type=file.media_type,
             size=file.size,
             sha256=file.sha256,
-            pieces=lambda: chunks_of(pool, tenant, file, 0, file.size - 1),
+            pieces=lambda: bytes_of(store, tenant, file, 0, file.size - 1),
         )
