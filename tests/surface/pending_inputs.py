@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 
 from tests.support.routes import UNKNOWN, Route
+from tests.support.streams import Client
 from tests.surface.scenarios import answers
 from tests.surface.servers import Servers
 
@@ -26,11 +27,16 @@ async def change(
 
 async def change_to_file(servers: Servers, file_id: str) -> httpx2.Response:
     """Change a pending message to one that refers to a file as an image."""
+    image = {"type": "image", "source": {"type": "file", "file_id": file_id}}
+    return await change_to(servers, servers.ann, image)
+
+
+async def change_to(servers: Servers, client: Client, part: dict[str, Any]) -> httpx2.Response:
+    """Change a pending message to one with this part, by this client."""
     run, input_id = await servers.steered()
-    content = [{"type": "image", "source": {"type": "file", "file_id": file_id}}]
-    return await servers.ann.http.patch(
+    return await client.http.patch(
         INPUT.format(thread_id=run["thread_id"], input_id=input_id),
-        json={"message": {"role": "user", "content": content}},
+        json={"message": {"role": "user", "content": [part]}},
         headers={"If-Match": '"1"'},
     )
 

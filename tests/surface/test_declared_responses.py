@@ -18,6 +18,7 @@ from tests.support.databases import Databases
 from tests.support.problems import the_problem
 from tests.support.routes import Route
 from tests.surface import (  # noqa: F401  they fill the registry
+    bucket_outage,
     inputs,
     memories,
     overload,
