@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
-from app.domain.threads.provider_data import PartKind
+from app.domain.threads.provider_data import PartKind, ProviderData
+from app.llm.anthropic.conversation import conversation_of
+from app.llm.anthropic.model_traits import traits_of
 from app.llm.anthropic.stream import AnthropicStream
 from app.llm.http.answer_parser import MAX_LINE_BYTES
 from app.runtime.ports.models import (
@@ -37,7 +40,7 @@ from tests.support.recorded_answers import (
     named,
     thinking,
 )
-from tests.support.transcripts import joined
+from tests.support.transcripts import assistant, joined
 
 FIRST = WIRES["anthropic"].first
 
@@ -141,6 +144,18 @@ def test_blocks_of_the_providers_own_tools_go_back_whole() -> None:
     assert [part.data for part in parts] == [{**searched, "input": {"q": "key"}}, found, {}]
     assert isinstance(chunks[-1], ModelFinished)
     assert chunks[-1].stop_reason is StopReason.END_TURN
+
+
+def test_a_block_of_an_unknown_type_goes_back_whole() -> None:
+    new = {"type": "future_block", "id": "f1", "content": {"nested": ["kept", 1, None]}}
+    chunks = chunks_of(anthropic(anthropic_block(0, new), anthropic_text(1), stop="end_turn"))
+    given = [each for each in chunks if isinstance(each, ProviderParts)]
+    parts = {place: part for each in given for place, part in each.parts.items()}
+    stored = ProviderData(given[0].issuer, (parts[0], parts[1]))
+    said = replace(assistant(TEXT), provider_data=stored)
+    conversation = conversation_of([said], traits_of("claude"), "https://a.test", cites=False)
+    [_, sent] = conversation.messages
+    assert sent["content"] == [new, {"type": "text", "text": TEXT}]
 
 
 def test_a_call_may_have_its_arguments_at_once_or_none() -> None:
