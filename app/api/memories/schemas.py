@@ -25,8 +25,8 @@ _EXAMPLE: dict[str, Any] = {
     "agent_id": "support",
     "run_id": "01932c07-2b6a-7c3e-9d4f-0123456789ab",
     "saved_by": "ann",
-    "created_at": "2026-01-31T09:30:00.000Z",
-    "updated_at": "2026-01-31T09:30:00.000Z",
+    "created_at": "2026-01-31T09:30:00Z",
+    "updated_at": "2026-01-31T09:30:00Z",
 }
 
 
