@@ -1,4 +1,4 @@
-"""Citations are a field of the text, whichever provider names them; and parts of tools that a provider runs itself."""
+"""Citations of all providers are a field of the text; and parts of tools that a provider runs itself."""
 
 import json
 from collections.abc import AsyncIterator

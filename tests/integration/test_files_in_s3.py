@@ -140,7 +140,7 @@ async def test_objects_are_deleted_after_their_row_is_marked(
     assert await mark_unused(ctx.database) == 1
     assert await mark_unused(ctx.database) == 0
     assert len(await s3.keys()) == 3
-    # The last request of an upload that broke off may still be on its way.
+    # The last request of an upload that broke off may still arrive.
     assert await deletion.run_once() == 0
     assert await deletion.run_once(older_than=0.0) == 1
     assert await s3.keys() == [f"of/holdfast/{ANN.tenant}/{kept.blob_id}/0"]

@@ -62,9 +62,9 @@ class DatabaseOptions:
     idle_timeout: float = 5.0
     """Seconds that a transaction may be idle. Longer, its process is dead or frozen, and its locks block other
     processes."""
-    transaction_timeout: float = 30.0
-    """Seconds that a transaction may take at most. It ends one whose process froze within a statement, for which
-    `idle_timeout` doesn't count. Postgres has it from version 17 on."""
+    transaction_timeout: float | None = None
+    """Seconds that a transaction may take at most; by default twice `statement_timeout`. It ends one whose process
+    froze within a statement, for which `idle_timeout` doesn't count. Postgres has it from version 17 on."""
     connect_timeout: float = 5.0
     connection_lifetime: float = 1800.0
     tcp_keepalive: float = 30.0
@@ -136,7 +136,8 @@ def _session_settings(options: DatabaseOptions) -> dict[str, str]:
 
 async def _limit_transactions(connection: RawConnection, options: DatabaseOptions) -> None:
     if not options.pgbouncer and connection.get_server_version().major >= 17:
-        milliseconds = int(options.transaction_timeout * 1000)
+        seconds = options.transaction_timeout or 2 * options.statement_timeout
+        milliseconds = int(seconds * 1000)
         await connection.execute(f"SET transaction_timeout = {milliseconds}")
 
 
