@@ -43,6 +43,7 @@ from app.domain.tools.tool_calls import (
 from app.storage import workers
 from app.storage.events.batched_append import Flush
 from app.storage.events.event_log import EventEntry, entry
+from app.storage.postgres.connect import RawConnection
 from app.storage.postgres.database import RawPool
 from app.storage.runs import claims
 from app.storage.runs.claims import AdmittedRow
@@ -200,8 +201,8 @@ def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
     )
 
 
-async def logged_seqs(pool: RawPool, run: NewRun) -> list[int]:
-    rows = await pool.fetch(
+async def logged_seqs(connection: RawPool | RawConnection, run: NewRun) -> list[int]:
+    rows = await connection.fetch(
         "SELECT seq FROM events WHERE tenant = $1 AND thread_id = $2 ORDER BY seq",
         run.tenant,
         run.thread_id,

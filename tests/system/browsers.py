@@ -39,6 +39,8 @@ class Page:
         self.closed = False
         self.shown: dict[str, str] = {}
         """Texts of the page when it closed its stream, by the ids of their elements."""
+        self.server_was_killed = asyncio.Event()
+        """Set by the test. A page that asks for it gets its answer then."""
         self._reported = asyncio.Event()
         self._server: asyncio.Server | None = None
 
@@ -84,7 +86,11 @@ class Page:
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
         length = int(head.partition("content-length:")[2].split()[0])
-        self._take(json.loads(await reader.readexactly(length)))
+        report = json.loads(await reader.readexactly(length))
+        if "asked" in report:
+            await self.server_was_killed.wait()
+        else:
+            self._take(report)
         writer.write(_ANSWER)
         await writer.drain()
         writer.close()

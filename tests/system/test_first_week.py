@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 MORE = """
         location = /first_week.html {{ root {pages}; }}
         location = /report {{ proxy_pass http://127.0.0.1:{port}; }}
+        location = /killed {{ proxy_pass http://127.0.0.1:{port}; }}
 """
 
 
@@ -47,6 +48,7 @@ async def test_by_a_web_page_of_another_origin(
             async with browsing(f"{nginx.base}/first_week.html?{query}", tmp_path / "profile"):
                 await page.has_reported_one(is_question)
                 await killed(first)
+                page.server_was_killed.set()
                 async with shop.serving() as second:
                     await page.has_reported_one(is_text)
                     await killed(second)
