@@ -52,7 +52,7 @@ async def test_a_delivery_whose_worker_died_is_taken_by_another(database: Databa
     )
     assert await queued(database, key) == 1
     taken: asyncio.Queue[object] = asyncio.Queue()
-    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as working:
         queue = queue_into(database, taken)
         working.create_task(queue.work())
         assert await taken.get() == key
@@ -76,7 +76,7 @@ async def test_a_followup_whose_worker_died_is_taken_by_another_in_time(
         new_id(),
     )
     taken: asyncio.Queue[object] = asyncio.Queue()
-    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as working:
         queue = queue_into(database, taken)
         working.create_task(queue.work())
         assert await taken.get() == (followup, JobInfo(is_late=True))
@@ -99,7 +99,7 @@ async def test_a_followup_that_has_to_wait_is_delivered_again_and_not_as_late(
     async with database.transaction() as connection:
         await deliveries.enqueue_followup(connection, followup)
     taken: asyncio.Queue[object] = asyncio.Queue()
-    async with asyncio.timeout(8), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as working:
         queue = queue_into(database, taken, lost_after=5.0)
         working.create_task(queue.work())
         assert [await taken.get() for _ in range(3)] == [

@@ -157,7 +157,7 @@ def wait_until_held(process: subprocess.Popen[str]) -> None:
 def release_hold(process: subprocess.Popen[str]) -> int:
     assert process.stdin is not None
     process.stdin.close()
-    return process.wait(timeout=15)
+    return process.wait(timeout=60)
 
 
 # -- starting and stopping -------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_signal_to_a_web_server_leaves_no_postgres(folder: Path, how: signal.S
         wait_until_held(process)
         processes = family(folder)
         process.send_signal(how)
-        process.wait(timeout=15)
+        process.wait(timeout=60)
     assert not any(is_alive(process) for process in processes)
 
 
@@ -450,7 +450,7 @@ def test_a_query_that_outlived_its_server_is_ended_before_the_next_start(folder:
         query = psutil.Process(int(str(ask(server, busy))))
         kill_all([postmaster(folder)])
         assert is_alive(query)
-        again = EmbeddedPostgres.start(folder, timeout=10)
+        again = EmbeddedPostgres.start(folder, timeout=60)
         assert not is_alive(query)
     assert ask(again, "SELECT n FROM survivor") == 42
     again.stop()
@@ -479,7 +479,7 @@ def test_start_waits_for_a_long_recovery_and_never_starts_a_second_server(
         with pytest.raises(TimeoutError):
             joining.result(timeout=0.3)
         answer.touch()
-        again = joining.result(timeout=15)
+        again = joining.result(timeout=60)
     assert postmaster(folder) == leader
     assert ask(again, "SELECT count(*) FROM written") == 50_000
     again.stop()

@@ -254,7 +254,7 @@ async def test_a_client_executes_its_tool_over_http(client: Client) -> None:
     )
     assert ticket["allowed_actions"] == ["cancel", "reject", "respond"]
     await client.decide(run, "respond", result="midnight blue")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not (run := await client.run(run["id"], wait=10))["final_output"]:
             pass
     assert "midnight blue" in run["final_output"]

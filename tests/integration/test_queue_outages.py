@@ -103,7 +103,7 @@ async def test_a_delivery_that_fails_in_an_outage_is_logged_in_one_line_and_retr
     await enqueue(database, key)
     delivery_worker = DeliveryWorker(database, failures=1)
     with capture_logs() as logs:
-        async with asyncio.timeout(20), asyncio.TaskGroup() as working:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as working:
             working.create_task(delivery_worker.queue.work())
             assert await delivery_worker.taken.get() == key
             await eventually(lambda: emptied(database))
@@ -120,7 +120,7 @@ async def test_a_delivery_whose_retry_cannot_be_written_at_first_is_not_lost(
     await enqueue(forwarded_database, key)
     delivery_worker = DeliveryWorker(forwarded_database, failures=1)
     forwarder.lose(b"attempts = attempts + 1")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as working:
         working.create_task(delivery_worker.queue.work())
         assert await delivery_worker.taken.get() == key
         await eventually(lambda: emptied(forwarded_database))
@@ -135,7 +135,7 @@ async def test_a_completion_that_cannot_be_written_at_first_is_written_later(
     await enqueue(forwarded_database, some_key())
     delivery_worker = DeliveryWorker(forwarded_database)
     forwarder.lose(b"DELETE FROM")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as working:
         working.create_task(delivery_worker.queue.work())
         await delivery_worker.taken.get()
         await eventually(lambda: emptied(forwarded_database))
@@ -150,7 +150,7 @@ async def test_a_process_that_stops_in_an_outage_does_not_wait_for_its_end(
 ) -> None:
     await enqueue(forwarded_database, some_key())
     delivery_worker = DeliveryWorker(forwarded_database)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as working:
         working.create_task(delivery_worker.queue.work())
         await delivery_worker.taken.get()
         await forwarder.block()
@@ -165,7 +165,7 @@ async def test_a_cancel_is_delivered_before_queued_deliveries(database: Database
         await enqueue(database, key)
     await enqueue(database, cancelled, is_cancel=True)
     delivery_worker = DeliveryWorker(database)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as working:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as working:
         working.create_task(delivery_worker.queue.work())
         taken = [await delivery_worker.taken.get() for _ in range(len(waiting) + 2)]
         delivery_worker.queue.stop()

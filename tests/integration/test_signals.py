@@ -492,7 +492,7 @@ async def _sent_after(replica: Replica, seconds: float, number: int) -> None:
 
 async def _until_transactions_wait(database: Database, count: int) -> None:
     """Waits until `count` transactions wait for an advisory lock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while count > await database.pool.fetchval(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"

@@ -365,7 +365,7 @@ async def test_resumed_calls_do_not_serialize_neighboring_fresh_batches(database
     )
     async with open_replica(database_url, agent, script) as replica:
         run = await replica.start()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while len(probe.handed) < 4:
                 probe.reached.clear()
                 await probe.reached.wait()
@@ -392,7 +392,7 @@ async def test_concurrent_suspend_and_resume(database_url: str) -> None:
         run = await replica.start()
         await run.finished()
         await asyncio.gather(*(run.decide(f"perm_c{n}", "approve") for n in range(6)))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             count = 2
             while (emitted := await run.finished(count))[-1]["termination"]["type"] == "suspended":
                 count += 1

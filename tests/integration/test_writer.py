@@ -58,7 +58,7 @@ def shown(frames: Sequence[Frame]) -> list[tuple[int, str, str]]:
     return [(body["seq"], body["event_type"], body.get("delta", "")) for body in bodies]
 
 
-async def logged_deltas(connection: RawPool | RawConnection, run: NewRun) -> list[str]:
+async def logged_deltas(connection: "RawPool | RawConnection", run: NewRun) -> list[str]:
     rows = await connection.fetch(
         "SELECT body FROM events WHERE run_id = $1 AND event_type = 'text_delta' ORDER BY seq",
         run.id,

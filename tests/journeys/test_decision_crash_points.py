@@ -201,7 +201,7 @@ async def test_a_decision_takes_effect_once_at_each_crash_point(
 
 async def answered_outcome(client: Client, run: dict[str, Any]) -> dict[str, Any]:
     """The finished run, after a person has answered the ticket about the outcome of its call."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             run = await client.settled(run["id"])
             if run["status"] == "waiting" and run["waiting"]["tickets"]:

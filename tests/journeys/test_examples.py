@@ -39,7 +39,7 @@ async def _approve(server: Server, answers: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(80):
         out, _ = await process.communicate(answers.encode())
     assert process.returncode == 0, out.decode()
     return out.decode()

@@ -188,6 +188,6 @@ async def test_the_servers_program_ends_with_holdfast(
         await client.ended(started["id"])
         programs = programs_of(server)
         server.terminate()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await server.gone()
     assert not any(b"shop.py" in _command_line(each) for each in programs)

@@ -61,7 +61,7 @@ async def test_a_worker_is_draining_until_its_runs_are_handed_over(database_url:
 
             await eventually(is_draining)
             assert (await health.get("/health/live")).status_code == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await worker.gone() == 0
         assert "Traceback" not in worker.log
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.support.certificates import Certificate
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(slots=True)

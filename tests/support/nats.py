@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-TIMEOUT_SECONDS = 15.0
+TIMEOUT_SECONDS = 60.0
 _PROGRAM = Path(sys.executable).with_name("nats-server")
 _READY = b"Server is ready"
 

@@ -201,7 +201,7 @@ def ticket_of(run: NewRun, name: str = "ticket-1") -> Ticket:
     )
 
 
-async def logged_seqs(connection: RawPool | RawConnection, run: NewRun) -> list[int]:
+async def logged_seqs(connection: "RawPool | RawConnection", run: NewRun) -> list[int]:
     rows = await connection.fetch(
         "SELECT seq FROM events WHERE tenant = $1 AND thread_id = $2 ORDER BY seq",
         run.tenant,

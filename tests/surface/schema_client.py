@@ -29,7 +29,7 @@ CONFORMS = [
 ]
 STREAM = "text/event-stream"
 _MAX_WAIT_SECONDS = 1
-_TIMEOUT = 20
+_TIMEOUT = 60
 
 Case: TypeAlias = schemathesis.Case[Any]
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]

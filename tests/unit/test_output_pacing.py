@@ -40,7 +40,7 @@ async def test_work_continues_after_an_await_only_with_capacity() -> None:
         done.append(await awaited("second"))
         return "result"
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         working = tasks.create_task(paced(work(), capacity.wait))
         await capacity.asked.wait()
         assert done == []
@@ -84,7 +84,7 @@ async def test_work_that_waits_for_capacity_can_be_cancelled() -> None:
         finally:
             cleaned.set()
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         working = tasks.create_task(paced(work(), capacity.wait))
         await capacity.asked.wait()
         working.cancel()
@@ -104,7 +104,7 @@ async def emitting_thread(
         for _ in range(8):
             emitter.emit(ToolCallStreamDelta("call", "tool", "x" * (MAX_UNCHECKED_BYTES // 2 + 1)))
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(show))
         yield emitted
 
