@@ -258,6 +258,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Memory for messages of recent threads, which later runs don't read again; approximate.",
     )
+    encoded_messages_bytes: int = Field(
+        16_000_000,
+        ge=0,
+        description="Memory for the JSON of messages in recent requests to OpenAI-compatible models, which later "
+        "requests of their threads don't encode again; approximate.",
+    )
     max_answer_bytes: int = Field(
         4_000_000,
         ge=1000,

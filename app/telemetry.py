@@ -32,6 +32,11 @@ history_cache_bytes = Gauge(
     "Bytes of messages of recent threads that are kept in memory; approximate.",
     multiprocess_mode="livesum",
 )
+encoded_messages_bytes = Gauge(
+    "holdfast_encoded_messages_bytes",
+    "Bytes of messages of recent requests whose JSON is kept in memory; approximate.",
+    multiprocess_mode="livesum",
+)
 histories_read = Counter(
     "holdfast_histories_read_total",
     "Message logs read for a run: only new messages, all, or void after a rollback.",

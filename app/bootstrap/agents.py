@@ -33,7 +33,12 @@ def load_agents(
             settings.agents, default_models=defaults, endpoints=endpoints or known_backends()
         )
     )
-    return catalog, ModelCatalog(list(catalog.models.values()), os.environ)
+    models = ModelCatalog(
+        list(catalog.models.values()),
+        os.environ,
+        encoded_messages_bytes=settings.encoded_messages_bytes,
+    )
+    return catalog, models
 
 
 def require_working_models(file: Path, catalog: Catalog, models: ModelCatalog) -> None:

@@ -12,6 +12,7 @@ from app.domain.errors import ConfigurationError
 from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicModel
 from app.llm.http.client import streaming_client
 from app.llm.http.endpoints import ModelEndpoint
+from app.llm.openai.encoded_messages import DEFAULT_BYTES, EncodedMessages
 from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.prices.model_prices import prices_of
 from app.llm.prices.public_prices import PublicPrices
@@ -58,9 +59,16 @@ class ModelCatalog:
     start, and the slow import of an SDK doesn't delay the first run.
     """
 
-    def __init__(self, specs: Sequence[ModelSpec], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        environ: Mapping[str, str],
+        *,
+        encoded_messages_bytes: int = DEFAULT_BYTES,
+    ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._environ = environ
+        self._encoded = EncodedMessages(encoded_messages_bytes)
         self._models: dict[str, LanguageModel] = {}
         self._with_breaker: dict[str, LanguageModel] = {}
         self._breakers = Breakers()
@@ -132,7 +140,7 @@ class ModelCatalog:
             return _scripted(spec)
         if spec.provider in OPENAI_COMPATIBLE:
             endpoint = self._endpoint(spec, OPENAI_BASE_URL)
-            return OpenAICompatibleModel(endpoint, self._shared_client())
+            return OpenAICompatibleModel(endpoint, self._shared_client(), encoded=self._encoded)
         if spec.provider == ANTHROPIC:
             endpoint = self._endpoint(spec, ANTHROPIC_BASE_URL)
             try:

@@ -1,71 +1,163 @@
-"""A message of a history is encoded once, and never mixed up with another one."""
+"""Requests take the messages of earlier ones as text, and are the same as without."""
 
 import json
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 
-from app.domain.ids import MessageId
+import pytest
+
+from app.domain.ids import CallId, MessageId
 from app.domain.json_values import JsonObject
-from app.domain.threads.messages import Message, Role, Text
-from app.llm.openai.encoded_messages import MAX_MESSAGE_BYTES, EncodedMessages
+from app.domain.threads.messages import Base64Source, Media, Message, Role, Text, ToolCall
+from app.llm.openai import request as openai_request
+from app.llm.openai.encoded_messages import BYTES_PER_MESSAGE, MAX_MESSAGE_BYTES, EncodedMessages
 from app.llm.openai.request import request_body
 from app.runtime.ports.models import ModelRequest
 
 HERE: JsonObject = {"server": "a", "model": "m"}
 
 
-def message(text: str) -> Message:
-    return Message(id=MessageId("the same id"), role=Role.USER, content=(Text(text),))
+def message(text: str, role: Role = Role.USER) -> Message:
+    return Message(id=MessageId("the same id"), role=role, content=(Text(text),))
 
 
-class Encoder:
-    def __init__(self) -> None:
+def result(text: str, *, image: bool = False) -> Message:
+    content = (Text(text), Media("image", Base64Source("image/png", "aGk=")))
+    return replace(
+        message(text, Role.TOOL), content=content[: 1 + image], tool_call_id=CallId("call")
+    )
+
+
+class Requests:
+    """Requests with a cache. Each is compared with the same one without."""
+
+    def __init__(self, max_bytes: int = 1_000_000) -> None:
+        self.cache = EncodedMessages(max_bytes)
         self.encoded: list[str] = []
 
-    def __call__(self, message: Message, issuer: JsonObject) -> str:
-        self.encoded.append(message.text)
-        return message.text
+    def send(self, messages: Sequence[Message], issuer: JsonObject = HERE) -> None:
+        request = ModelRequest(system_prompt="", messages=messages)
+        without = request_body(request, "m", {}, issuer=issuer)
+        self.encoded.clear()
+        assert request_body(request, "m", {}, issuer=issuer, encoded=self.cache) == without
 
 
-def test_a_message_is_encoded_once() -> None:
-    known, encoder, hello = EncodedMessages(), Encoder(), message("hello")
-    assert [known.get(hello, HERE, encoder) for _ in range(3)] == ["hello"] * 3
-    assert encoder.encoded == ["hello"]
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    requests = Requests()
+    encode = openai_request._message
+
+    def counted(message: Message, issuer: JsonObject) -> object:
+        requests.encoded.append(message.text)
+        return encode(message, issuer)
+
+    monkeypatch.setattr(openai_request, "_message", counted)
+    return requests
 
 
-def test_a_changed_copy_with_the_same_id_is_another_message() -> None:
-    known, encoder, hello = EncodedMessages(), Encoder(), message("hello")
+def test_a_turn_encodes_new_messages_only(requests: Requests) -> None:
+    history = [message(f"{number} ä") for number in range(50)]
+    for known, end in ((0, 10), (10, 11), (11, 30), (30, 50), (50, 50)):
+        requests.send(history[:end])
+        assert requests.encoded == [each.text for each in history[known:end]]
+
+
+def test_messages_of_one_request_only_stand_before_and_after_the_known_ones(
+    requests: Requests,
+) -> None:
+    history = [message(f"{number}") for number in range(20)]
+    for turn in range(1, 11):
+        note = message(f"note {turn}", Role.SYSTEM)
+        requests.send([note, *history[: 2 * turn], replace(note)])
+        assert requests.encoded == [note.text, *(str(2 * turn - 2 + n) for n in (0, 1)), note.text]
+
+
+def test_a_history_that_lost_its_beginning_is_known(requests: Requests) -> None:
+    history = [message(f"{number}") for number in range(20)]
+    requests.send(history)
+    requests.send([message("a summary"), *history[7:], message("new")])
+    assert requests.encoded == ["a summary", "new"]
+
+
+def test_a_changed_copy_with_the_same_id_is_another_message(requests: Requests) -> None:
+    hello = message("hello")
     changed = replace(hello, content=(Text("changed"),))
-    assert [known.get(one, HERE, encoder) for one in (hello, changed, hello)] == [
-        "hello",
-        "changed",
-        "hello",
-    ]
+    for one in (hello, changed, hello, changed):
+        requests.send([one, message("more")])
 
 
-def test_a_message_that_is_no_longer_used_keeps_its_identity() -> None:
+def test_a_message_that_is_no_longer_used_keeps_its_identity(requests: Requests) -> None:
     """Python gives the id of a deleted object to a new one. The cache keeps the message, so it isn't deleted."""
-    known, encoder = EncodedMessages(), Encoder()
-    texts = [f"text {number}" for number in range(1_000)]
-    assert [known.get(message(text), HERE, encoder) for text in texts] == texts
+    for number in range(1_000):
+        requests.send([message(f"text {number}")])
+        assert requests.encoded == [f"text {number}"]
 
 
-def test_the_oldest_messages_leave_the_cache() -> None:
-    known, encoder = EncodedMessages(max_bytes=1_000), Encoder()
-    used = [message(f"{number}" * 100) for number in range(4)]
-    for one in used:
-        known.get(one, HERE, encoder)
-        assert known.size <= 1_000
-    known.get(used[-1], HERE, encoder)
-    assert len(encoder.encoded) == 4
-    known.get(used[0], HERE, encoder)
-    assert len(encoder.encoded) == 5
+def test_issuers_have_texts_of_their_own(requests: Requests) -> None:
+    hello = message("hello")
+    for issuer in (HERE, {**HERE, "model": "other"}):
+        requests.send([hello], issuer)
+        assert requests.encoded == ["hello"]
 
 
-def test_a_large_message_is_not_kept() -> None:
-    known, encoder, large = EncodedMessages(), Encoder(), message("x" * (MAX_MESSAGE_BYTES + 1))
+def test_the_conversations_used_last_are_kept(requests: Requests) -> None:
+    size = BYTES_PER_MESSAGE + 200
+    requests.cache = EncodedMessages(2 * size)
+    first, second, third = (message(f"{number}" * 100) for number in range(3))
+    for one in (first, second, first, third):
+        requests.send([one])
+        assert requests.cache.size <= 2 * size
+    requests.send([first])
+    assert requests.encoded == []
+    requests.send([second])
+    assert len(requests.encoded) == 1
+
+
+def test_a_cache_without_bytes_keeps_nothing(requests: Requests) -> None:
+    requests.cache = EncodedMessages(0)
+    hello = message("hello")
     for _ in range(2):
-        known.get(large, HERE, encoder)
-    assert (len(encoder.encoded), known.size) == (2, 0)
+        requests.send([hello])
+        assert (requests.encoded, requests.cache.size) == (["hello"], 0)
+
+
+def test_large_messages_are_not_kept_and_those_around_them_are(requests: Requests) -> None:
+    large = message("x" * (MAX_MESSAGE_BYTES + 1))
+    history = [message("before"), large, message("after")]
+    requests.send(history)
+    requests.send(history)
+    assert requests.encoded == [large.text]
+    assert requests.cache.size < MAX_MESSAGE_BYTES
+
+
+def test_media_of_results_stay_behind_all_results_of_their_message(requests: Requests) -> None:
+    call = replace(message("", Role.ASSISTANT), tool_calls=(ToolCall(CallId("call"), "look", {}),))
+    history = [call, result("a", image=True), result("b"), message("next"), message("more")]
+    for end in (2, 3, 4, 5, 5):
+        requests.send(history[:end])
+    assert requests.encoded == ["a", "b"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_of_messages_is_encoded_as_without_a_cache(requests: Requests, seed: int) -> None:
+    chance = random.Random(seed)
+    max_bytes = chance.choice([4_000, 20_000, 1_000_000])
+    requests.cache = EncodedMessages(max_bytes)
+    kinds = [message, lambda text: message(text, Role.ASSISTANT), result]
+    pool = [chance.choice(kinds)(f"{number} ü" * chance.randint(1, 9)) for number in range(30)]
+    pool += [result(f"image {number}", image=True) for number in range(3)]
+    thread: list[Message] = []
+    for _ in range(150):
+        if chance.random() < 0.2:
+            thread = thread[: chance.randint(0, len(thread))]
+        if chance.random() < 0.1:
+            thread = thread[chance.randint(0, len(thread)) :]
+        if thread and chance.random() < 0.1:
+            thread[chance.randrange(len(thread))] = replace(chance.choice(pool))
+        thread += chance.choices(pool, k=chance.randint(1, 4))
+        requests.send(thread, chance.choice([HERE, HERE, {}]))
+        assert requests.cache.size <= max_bytes
 
 
 def test_messages_stand_between_the_options_of_a_request() -> None:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid5
 
 from app.domain.ids import FileId, Tenant
 from app.domain.json_values import compact
-from app.domain.threads.messages import Block, FileSource, Media, Message, ToolOutcome
+from app.domain.threads.messages import Block, FileSource, Media, Message, Text, ToolOutcome
 
 MAX_INLINE_CHARACTERS = 65_536
 """Of base64 in a message: longer data become a file."""
@@ -45,7 +45,10 @@ def id_of_content(tenant: Tenant, sha256: str, media_type: str, name: str | None
 def media_of(messages: Sequence[Message]) -> Iterator[tuple[Media, FileSource]]:
     """The media of messages that are files, in order."""
     for message in messages:
-        yield from _media_in(message.content)
+        content = message.content
+        # Most messages are one text, and a history has many.
+        if len(content) != 1 or type(content[0]) is not Text:
+            yield from _media_in(content)
 
 
 def _media_in(content: Sequence[Block]) -> Iterator[tuple[Media, FileSource]]:

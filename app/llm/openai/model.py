@@ -9,6 +9,7 @@ from app.clock import Clock, new_id
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
+from app.llm.openai.encoded_messages import EncodedMessages
 from app.llm.openai.options import dialect_of
 from app.llm.openai.provider_data import issuer_of
 from app.llm.openai.request import request_body
@@ -20,9 +21,14 @@ class OpenAICompatibleModel:
     """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
-        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+        self,
+        endpoint: ModelEndpoint,
+        client: httpx2.AsyncClient,
+        clock: Clock | None = None,
+        encoded: EncodedMessages | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._encoded = encoded
         self._dialect = dialect_of(endpoint.base_url, endpoint.options)
         base = httpx2.URL(endpoint.base_url)
         url = base.copy_with(path=base.path.rstrip("/") + "/chat/completions")
@@ -55,7 +61,12 @@ class OpenAICompatibleModel:
             self._endpoint.base_url, request.options.upstream_model or self._endpoint.model
         )
         body = request_body(
-            request, self._endpoint.model, self._endpoint.options, self._dialect, issuer
+            request,
+            self._endpoint.model,
+            self._endpoint.options,
+            self._dialect,
+            issuer,
+            self._encoded,
         )
         response = await self.answers.open(body)
         stream = OpenAIStream(_new_call_id, issuer)

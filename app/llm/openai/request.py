@@ -24,7 +24,7 @@ from app.domain.threads.messages import (
     UrlSource,
 )
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.openai.encoded_messages import EncodedMessages
+from app.llm.openai.encoded_messages import EncodedConversation, EncodedMessages
 from app.llm.openai.options import Dialect, parameters_of
 from app.llm.openai.provider_data import call_fields_of, fields_of
 from app.runtime.ports.models import ModelRequest
@@ -34,7 +34,6 @@ DEFAULT_DIALECT = Dialect()
 NO_ISSUER: JsonObject = {}
 _PLACE_OF_MESSAGES = "\0messages"
 """Stands for the messages, which are encoded one by one. No option has this text: options have no U+0000."""
-_encoded = EncodedMessages()
 
 
 def request_body(
@@ -43,14 +42,15 @@ def request_body(
     parameters: Mapping[str, Any],
     dialect: Dialect = DEFAULT_DIALECT,
     issuer: JsonObject = NO_ISSUER,
+    encoded: EncodedMessages | None = None,
 ) -> bytes:
     """Return the JSON body. The request's options override `parameters`, which are the endpoint's own.
 
-    Provider data go back to their `issuer` only.
+    Provider data go back to their `issuer` only. Messages that `encoded` has aren't encoded again.
     """
-    messages = _messages(request.messages, issuer)
+    messages = _messages(request.messages, issuer, encoded or EncodedMessages(0))
     if request.system_prompt:
-        messages.insert(0, compact({"role": "system", "content": request.system_prompt}))
+        messages.insert(0, _json({"role": "system", "content": request.system_prompt}))
     body: dict[str, Any] = {
         **parameters,
         "model": model,
@@ -67,31 +67,51 @@ def request_body(
             body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.output is not None:
         body["response_format"] = _response_format(request.output)
-    begin, _, end = compact(body).partition(compact(_PLACE_OF_MESSAGES))
-    return f"{begin}[{','.join(messages)}]{end}".encode("utf-8", "replace")
+    begin, _, end = _json(body).partition(_json(_PLACE_OF_MESSAGES))
+    return b"".join((begin, b"[", b",".join(messages), b"]", end))
 
 
-def _messages(messages: Sequence[Message], issuer: JsonObject) -> list[str]:
+def _json(value: Any) -> bytes:
+    return compact(value).encode("utf-8", "replace")
+
+
+def _messages(
+    messages: Sequence[Message], issuer: JsonObject, encoded: EncodedMessages
+) -> list[bytes]:
     """The messages as JSON. Results of calls can only be text here, so their media follow as a user message."""
-    bodies: list[str] = []
-    of_results: list[dict[str, Any]] = []
-    for message in messages:
-        if message.role is not Role.TOOL and of_results:
-            bodies.append(compact({"role": "user", "content": of_results}))
-            of_results = []
-        bodies.append(_encoded.get(message, issuer, _encoded_message))
-        if message.role is Role.TOOL:
-            of_results += _media_of_result(message)
-    if of_results:
-        bodies.append(compact({"role": "user", "content": of_results}))
+    bodies: list[bytes] = []
+    conversation = EncodedConversation(encoded, issuer)
+    at = 0
+    while at < len(messages):
+        if (known := conversation.known(messages, at)) is not None:
+            bodies.append(known.text)
+            at += known.count
+            continue
+        end = _end_of_results(messages, at)
+        new = [(each, _json(_message(each, issuer))) for each in messages[at:end]]
+        bodies += (text for _, text in new)
+        if media := [part for each, _ in new for part in _media_of_result(each)]:
+            bodies.append(_json({"role": "user", "content": media}))
+            conversation.skip()
+        else:
+            conversation.add(new)
+        at = end
+    conversation.close()
     return bodies
 
 
-def _encoded_message(message: Message, issuer: JsonObject) -> str:
-    return compact(_message(message, issuer))
+def _end_of_results(messages: Sequence[Message], at: int) -> int:
+    """The place behind the results of calls that begin here; behind one message if it isn't a result."""
+    end = at + 1
+    if messages[at].role is Role.TOOL:
+        while end < len(messages) and messages[end].role is Role.TOOL:
+            end += 1
+    return end
 
 
 def _media_of_result(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role is not Role.TOOL:
+        return
     for block in message.content:
         if isinstance(block, Media):
             title = f" {block.title!r}" if block.title else ""

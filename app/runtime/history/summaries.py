@@ -20,6 +20,9 @@ from app.domain.threads.messages import (
 )
 from app.runtime.history.call_pairs import Pairs, pairs_of
 
+_SYSTEM = Role.SYSTEM
+"""A name of its own, because Python 3.11 looks up members of enums slowly."""
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryRange:
@@ -45,6 +48,9 @@ def summary_message(
 
 def with_newest_summary(log: Sequence[LoggedMessage]) -> list[Message]:
     """The log's messages, with the newest summary instead of its range."""
+    messages = [entry.message for entry in log]
+    if not any(message.role is _SYSTEM for message in messages):
+        return messages
     found = newest_summary_range(log)
     if found is None:
         return [entry.message for entry in log if summary_of(entry.message) is None]
@@ -71,7 +77,7 @@ def newest_summary_range(log: Sequence[LoggedMessage]) -> SummaryRange | None:
 
 def summary_of(message: Message) -> Summary | None:
     """The message's summary, if the runtime wrote it: an internal system message with one block."""
-    if message.role is Role.SYSTEM and message.visibility is Visibility.INTERNAL:
+    if message.role is _SYSTEM and message.visibility is Visibility.INTERNAL:
         match message.content:
             case (Summary() as summary,):
                 return summary
