@@ -37,6 +37,17 @@ class PageQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class PeriodQuery:
+    """The period of a count."""
+
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+
+    def request(self) -> PageRequest:
+        return PageRequest(created_after=self.created_after, created_before=self.created_before)
+
+
+@dataclass(frozen=True, slots=True)
 class ListQuery(PageQuery):
     """Order, paging and period of a list."""
 
@@ -63,6 +74,7 @@ class AscendingListQuery(ListQuery):
     order: Order = Order.ASC
 
 
+InPeriod = Annotated[PeriodQuery, in_event_loop(PeriodQuery)]
 Listed = Annotated[ListQuery, in_event_loop(ListQuery)]
 ListedAscending = Annotated[AscendingListQuery, in_event_loop(AscendingListQuery)]
 PagedAscending = Annotated[AscendingPageQuery, in_event_loop(AscendingPageQuery)]

@@ -33,6 +33,15 @@ class Order(StrEnum):
     DESC = "desc"
 
 
+@dataclass(frozen=True, slots=True)
+class BoundedCount:
+    """A number of items that is only counted up to a limit."""
+
+    count: int
+    is_exact: bool
+    """False if there are more items than the limit, which `count` then is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
     """Which items of a sorted list a page has."""

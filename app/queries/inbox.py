@@ -8,10 +8,10 @@ from app.domain.errors import NotFound
 from app.domain.ids import AgentVersion, TicketKey
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
-from app.domain.slices import PageRequest, Slice
+from app.domain.slices import BoundedCount, PageRequest, Slice
 from app.domain.threads.messages import LoggedMessage, MessageFilter, Visibility
 from app.domain.tickets.decisions import Decision, DecisionEffect
-from app.domain.tickets.tickets import Ticket, TicketFilter
+from app.domain.tickets.tickets import Ticket, TicketFilter, TicketSort
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent
 from app.runtime.handoff import active_agent
@@ -47,10 +47,20 @@ async def list_tickets(
     principal: Principal,
     wanted: TicketFilter,
     requested: PageRequest,
+    sort: TicketSort = TicketSort.CREATED,
 ) -> Slice[Ticket]:
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
-        return await listing.page(connection, principal.tenant, wanted, requested)
+        return await listing.page(connection, principal.tenant, wanted, sort, requested)
+
+
+async def count_tickets(
+    ctx: ServiceContext, principal: Principal, wanted: TicketFilter, period: PageRequest
+) -> BoundedCount:
+    """The number of tickets of a list, for a badge: counted up to a limit, so that it stays fast."""
+    principal.require(Scope.RUNS_READ)
+    async with ctx.database.reading() as connection:
+        return await listing.count(connection, principal.tenant, wanted, period)
 
 
 async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey) -> TicketView:

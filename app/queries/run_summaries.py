@@ -13,7 +13,7 @@ from app.storage.tickets import child_tickets, listing
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run, the beginning of what it was asked, and how many decisions it waits for."""
+    """A run, the beginning of what it was asked, and how many of its tickets are open."""
 
     run: RunRecord
     preview: str
@@ -34,8 +34,10 @@ async def list_summaries(
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
         found = await run_list.page(connection, tenant, wanted, requested)
+        # A run that resumes after one of its decisions may have other tickets that are open.
+        unfinished = [run.id for run in found if not run.is_done]
+        counts = await listing.count_open_of(connection, tenant, unfinished) if unfinished else {}
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
-        counts = await listing.count_open_of(connection, tenant, waiting) if waiting else {}
         below = await child_tickets.with_open_below(connection, tenant, waiting)
         texts = await previews.previews(connection, tenant, found) if found else {}
     items = tuple(

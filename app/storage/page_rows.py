@@ -28,10 +28,7 @@ async def page_of(
 ) -> Slice[T]:
     """The rows of a statement that a request asks for, ordered `by` columns of its result."""
     columns = statement.selected_columns
-    if wanted.created_after is not None:
-        statement = statement.where(columns["created_at"] >= wanted.created_after)
-    if wanted.created_before is not None:
-        statement = statement.where(columns["created_at"] < wanted.created_before)
+    statement = in_period(statement, wanted)
     if wanted.after is not None:
         position = tuple_(*(columns[name] for name in by))
         is_next = position < wanted.after if wanted.order is Order.DESC else position > wanted.after
@@ -44,6 +41,16 @@ async def page_of(
         descending=wanted.order is Order.DESC,
         limit=wanted.limit,
     )
+
+
+def in_period(statement: Select[Any], wanted: PageRequest) -> Select[Any]:
+    """The rows of a statement that were created in the period of a request."""
+    columns = statement.selected_columns
+    if wanted.created_after is not None:
+        statement = statement.where(columns["created_at"] >= wanted.created_after)
+    if wanted.created_before is not None:
+        statement = statement.where(columns["created_at"] < wanted.created_before)
+    return statement
 
 
 async def page_rows(

@@ -51,6 +51,9 @@ _uuid = Uuid(as_uuid=False)
 _time = DateTime(timezone=True)
 _now = text("now()")
 
+NEVER_EXPIRES = "'9000-01-01 00:00:00+00'::timestamp with time zone"
+"""SQL: `NEVER`, which tickets that never expire have in lists by expiry."""
+
 
 def _one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
     """A check that the column holds a value of the enum; null passes where the column allows it."""
@@ -337,6 +340,13 @@ runs = Table(
         "parent_run_id",
         postgresql_where=text("parent_run_id IS NOT NULL"),
     ),
+    # The runs below a root. A root has no entry, so that most runs start without one.
+    Index(
+        "runs_below_roots",
+        "tenant",
+        "root_run_id",
+        postgresql_where=text("parent_run_id IS NOT NULL"),
+    ),
     # Finished child runs that are to be deleted.
     Index(
         "runs_to_delete",
@@ -517,6 +527,8 @@ tickets = Table(
     Column("evidence", JSONB(none_as_null=True)),
     # What a tool needs to continue its call after the decision. No client sees it.
     Column("carry", JSONB(none_as_null=True)),
+    # The effect of the call's tool; null if the ticket is about no call of a tool.
+    Column("tool_effect", Text),
     Column("event_name", Text),
     Column("event_key", Text),
     Column("event_number", Integer),
@@ -535,6 +547,7 @@ tickets = Table(
     _one_of("kind", TicketKind),
     _one_of("status", TicketStatus),
     _one_of("resume_mode", ResumeMode),
+    _one_of("tool_effect", Effect),
     CheckConstraint("(status = 'decided') = (decision_id IS NOT NULL)", name="decision_id"),
     CheckConstraint("applied_at IS NULL OR status IN ('decided', 'expired')", name="applied_at"),
     _one_of("on_expiry", OnExpiry),
@@ -546,6 +559,14 @@ tickets = Table(
     ),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
+    # Open tickets, those that expire first at the beginning.
+    Index(
+        "tickets_open_by_expiry",
+        "tenant",
+        text(f"coalesce(expires_at, {NEVER_EXPIRES})"),
+        "id",
+        postgresql_where=text("status = 'open'"),
+    ),
     # For the audit by time, and for earlier decisions about similar calls.
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "agent_id", "tool_name", "created_at"),

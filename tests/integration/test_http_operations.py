@@ -42,7 +42,7 @@ MOVED_BY_A_RUN = [
     "holdfast_checkpoint_seconds_count",
 ]
 VERBS = (
-    "accept|cancel|change|create|decide|delete|download|explain|export|fork|get|list|pause|restart|resume|"
+    "accept|cancel|change|count|create|decide|delete|download|explain|export|fork|get|list|pause|restart|resume|"
     "retract|retry|revoke|save|send|start|upload"
 )
 SUSPENDED = ["holdfast_runs_executing", "holdfast_streams_open"]

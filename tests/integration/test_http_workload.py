@@ -213,11 +213,8 @@ async def test_summaries_have_what_a_table_shows(client: Client) -> None:
     path = "/v1/run-summaries"
     [found] = (await client.get(path, ids=run["id"]))["items"]
     assert found["input_preview"] == RISKY
-    assert found["waiting"] == {
-        "reason": "tool_permission",
-        "needs_decision": True,
-        "open_tickets": 1,
-    }
+    assert found["waiting"] == {"reason": "tool_permission", "needs_decision": True}
+    assert found["open_tickets"] == 1
     listed = (await client.get(path, status="waiting,running", agent_id="quick"))["items"]
     assert {each["status"] for each in listed} == {"waiting"}
     assert run["id"] in {each["id"] for each in listed}

@@ -161,6 +161,8 @@ async def test_the_only_open_ticket_is_listed_and_decided_without_its_id(fresh: 
         "approval",
         "open",
         "demo",
+        "",
+        "unsafe",
         'delete_file {"path":"/tmp/x"}',
     ]
     decided = await holdfast("decide", "approve", url=fresh.base)
@@ -184,7 +186,11 @@ async def test_tickets_are_filtered_as_the_api_does(fresh: Server) -> None:
     first = await start(fresh, "demo", "delete /tmp/x")
     second = await start(fresh, "demo", "delete /tmp/y")
     [ticket] = first["waiting"]["tickets"]
+    created = first["created_at"]
     await holdfast("decide", "reject", ticket["id"], url=fresh.base)
+    assert (await holdfast("tickets", "--count", url=fresh.base)).out == "1\n"
+    counted = await holdfast("tickets", "--count", "--json", "--status", "any", url=fresh.base)
+    assert objects(counted) == [{"count": 2, "is_exact": True}]
     for options, expected in [
         ([], [second]),
         (["--status", "decided"], [first]),
@@ -196,6 +202,8 @@ async def test_tickets_are_filtered_as_the_api_does(fresh: Server) -> None:
         (["--thread", first["thread_id"], "--status", "any"], [first]),
         (["--mine"], [second]),
         (["--expires-before", "2026-01-31T08:00:00Z"], []),
+        (["--root", first["id"], "--status", "any"], [first]),
+        (["--sort", "expires_at", "--status", "any", "--created-after", created], [first, second]),
     ]:
         listed = objects(await holdfast("tickets", *options, "--json", url=fresh.base))
         assert [one["run_id"] for one in listed] == [one["id"] for one in expected], options

@@ -31,6 +31,7 @@ _FOR_EXISTING_IDS = [
     "GET /v1/threads/{thread_id}/snapshot",
     "POST /v1/threads/{thread_id}/cancel",
     "GET /v1/tickets",
+    "GET /v1/tickets/count",
     "GET /v1/tickets/events",
     "GET /v1/audit",
     "GET /v1/usage",

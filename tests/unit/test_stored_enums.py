@@ -30,6 +30,7 @@ from app.storage import tables
         (tables.tickets, "status", TicketStatus),
         (tables.tickets, "kind", TicketKind),
         (tables.tickets, "resume_mode", ResumeMode),
+        (tables.tickets, "tool_effect", Effect),
         (tables.decisions, "action", Action),
     ],
 )

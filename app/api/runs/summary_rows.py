@@ -19,7 +19,6 @@ class WaitingSummaryOut(ResponseModel):
     needs_decision: bool = Field(
         description="Whether a person has to decide a ticket, or to resume a paused run."
     )
-    open_tickets: int = Field(description="Open tickets of the run itself that a person decides.")
 
 
 class RunSummaryOut(ResponseModel):
@@ -35,6 +34,7 @@ class RunSummaryOut(ResponseModel):
     outcome: str | None = Field(description="How the run ended; null before that.")
     termination_code: str | None = Field(description="Code of an error or limit that ended it.")
     waiting: WaitingSummaryOut | None = Field(description="What the run waits for.")
+    open_tickets: int = Field(description="Open tickets of the run itself that a person decides.")
     cancel_requested_at: Time | None
     is_paused: bool = Field(description="Whether the run has a pause request and isn't done.")
     input_preview: str = Field(
@@ -65,6 +65,7 @@ def run_summary_out(found: RunSummary) -> RunSummaryOut:
         outcome=None if ended is None else outcome(ended).value,
         termination_code=None if ended is None else termination_to_json(ended).get("code"),
         waiting=_waiting(found, state) if isinstance(state, Waiting) else None,
+        open_tickets=found.open_tickets,
         cancel_requested_at=run.cancel_requested_at,
         is_paused=ended is None and run.pause is not None,
         input_preview=found.preview,
@@ -84,5 +85,4 @@ def _waiting(found: RunSummary, state: Waiting) -> WaitingSummaryOut:
     return WaitingSummaryOut(
         reason=state.reason.value,
         needs_decision=found.needs_decision,
-        open_tickets=found.open_tickets,
     )

@@ -21,6 +21,7 @@ from app.domain.rules.remembered import Match, Remember, RuleScope
 from app.domain.tickets.decisions import Action
 from app.domain.tickets.decisions import DecisionAnswer as Given
 from app.domain.tickets.tickets import Ticket
+from app.domain.tools.tool_calls import Effect
 from app.queries.inbox import TicketView
 
 _EXAMPLE: JsonDict = {
@@ -43,6 +44,10 @@ class TicketOut(ResponseModel):
     status: Literal["open", "decided", "expired", "void"]
     tool_call_id: str | None = Field(validation_alias="call_id")
     tool_name: str
+    tool_effect: Effect | None = Field(
+        description="Effect of the tool when the call was made: `read`, `idempotent` or `unsafe`. null if the ticket "
+        "is about no call of a tool."
+    )
     arguments: Any
     args_digest: str = Field(
         description="Digest of the arguments. Send it with a decision to approve exactly these."
@@ -68,6 +73,13 @@ class TicketOut(ResponseModel):
     applied_at: Time | None
     created_at: Time
     updated_at: Time
+
+
+class TicketCountOut(ResponseModel):
+    """A number of tickets."""
+
+    count: int = Field(description="The number of tickets. It ends at 1,000.")
+    is_exact: bool = Field(description="Whether there are no more: false beyond 1,000 tickets.")
 
 
 class AwaitedEventOut(ResponseModel):

@@ -1,18 +1,19 @@
 """Routes of tickets: the list, one ticket in detail, and the stream of ticket events."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Annotated, Any, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.event_streams import CursorQuery
-from app.api.lists import Listed
-from app.api.schemas.common import Instant, Page, Str, Uuid
+from app.api.lists import InPeriod, Listed
+from app.api.schemas.common import Page, Uuid
 from app.api.schemas.runs import EventsPage
-from app.api.schemas.thread_names import ThreadQuery
-from app.api.schemas.tickets import TicketDetailOut, TicketOut, ticket_detail_out
-from app.domain.ids import AgentId, RunId, TicketKey
-from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
+from app.api.schemas.tickets import TicketCountOut, TicketDetailOut, TicketOut, ticket_detail_out
+from app.api.tickets.filters import AgentName, TicketQuery, TicketsWanted, ToolName
+from app.domain.ids import AgentId, TicketKey
+from app.domain.tickets.tickets import NEVER, Ticket, TicketFilter, TicketSort
 from app.events.follow import parse_cursor
 from app.events.follow_tickets import (
     NoticeFilter,
@@ -32,64 +33,54 @@ from app.queries import inbox
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/tickets", tags=["tickets"])
 
-ListedKind = Literal["approval", "input", "frontend", "outcome_unknown", "limit", "auth", "event"]
-AgentName = Annotated[Str | None, Query(max_length=200)]
-ToolName = Annotated[
-    Str | None, Query(max_length=200, description="Only tickets about calls of this tool.")
-]
-
 
 @router.get("")
 async def list_tickets(
     ctx: ContextDep,
     principal: MayRead,
     paging: Listed,
-    thread: Annotated[ThreadQuery, in_event_loop(ThreadQuery)],
-    status: Annotated[
-        TicketStatus | None, Query(description="Only tickets with this status, such as `open`.")
-    ] = None,
-    kind: Annotated[
-        ListedKind | None,
-        Query(description="Only tickets of this kind. `event` is listed only if it is named here."),
-    ] = None,
-    agent_id: AgentName = None,
-    tool_name: ToolName = None,
-    run_id: Uuid | None = None,
-    assignee: Annotated[
-        Literal["me"] | None,
-        Query(description="`me`: only open tickets that you may decide and haven't voted on."),
-    ] = None,
-    expires_before: Instant | None = None,
+    filters: TicketsWanted,
+    sort: Annotated[
+        TicketSort,
+        Query(
+            description="What `order` is about. With `expires_at` and `order=asc`, those that expire first are at the "
+            "beginning, and those that never expire at the end."
+        ),
+    ] = TicketSort.CREATED,
 ) -> Page[TicketOut]:
     """List tickets of all runs, by default the newest first."""
-    thread_id = thread.thread_in(principal.tenant)
-    query = paging.of(
-        list="tickets",
-        status=status,
-        kind=kind,
-        agent=agent_id,
-        tool=tool_name,
-        run=run_id,
-        thread=thread_id,
-        assignee=assignee,
-        expires_before=expires_before,
-    )
-    wanted = TicketFilter(
-        status=status,
-        kind=None if kind is None else TicketKind(kind),
-        agent_id=None if agent_id is None else AgentId(agent_id),
-        tool_name=tool_name,
-        run_id=None if run_id is None else RunId(run_id),
-        thread_id=thread_id,
-        expires_before=expires_before,
-        decidable_by=None if assignee is None else principal,
-    )
-    found = await inbox.list_tickets(ctx, principal, wanted, query.by_creation())
+    wanted = filters.of(principal)
+    query = paging.of(list="tickets", sort=sort, **_as_named(filters, wanted))
+    found = await inbox.list_tickets(ctx, principal, wanted, query.by_creation(), sort)
     return Page[TicketOut].of(
         found,
         show=TicketOut.model_validate,
-        cursor=lambda ticket: cursors.encode(query.name, ticket.created_at, ticket.id),
+        cursor=lambda ticket: cursors.encode(query.name, _place(sort, ticket), ticket.id),
     )
+
+
+def _as_named(filters: TicketQuery, wanted: TicketFilter) -> dict[str, Any]:
+    """The filters that a cursor is valid for."""
+    return {**asdict(wanted), "decidable_by": filters.assignee}
+
+
+def _place(sort: TicketSort, ticket: Ticket) -> datetime:
+    match sort:
+        case TicketSort.CREATED:
+            return ticket.created_at
+        case TicketSort.EXPIRY:
+            return ticket.expires_at or NEVER
+        case _:
+            assert_never(sort)
+
+
+@router.get("/count")
+async def count_tickets(
+    ctx: ContextDep, principal: MayRead, filters: TicketsWanted, period: InPeriod
+) -> TicketCountOut:
+    """Count tickets, by the filters of their list: how many are open, for a badge."""
+    found = await inbox.count_tickets(ctx, principal, filters.of(principal), period.request())
+    return TicketCountOut.model_validate(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Commands about tickets: list them, decide one, and send a signal to those that wait for an event."""
 
+import json
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -21,7 +22,9 @@ from app.cli.options import (
     json_option,
 )
 from app.clock import new_id
+from app.domain.slices import Order
 from app.domain.tickets.decisions import Action
+from app.domain.tickets.tickets import TicketSort
 
 _COLUMNS: Columns = {
     "TICKET": lambda ticket: ticket["id"],
@@ -29,9 +32,12 @@ _COLUMNS: Columns = {
     "STATUS": lambda ticket: ticket["status"],
     "OPENED": lambda ticket: moment(ticket["created_at"]),
     "AGENT": lambda ticket: ticket["agent_id"],
+    "EXPIRES": lambda ticket: moment(ticket["expires_at"]),
+    "EFFECT": lambda ticket: ticket["tool_effect"] or "",
     "CALL": lambda ticket: f"{ticket['tool_name']} {short(ticket['arguments'])}",
 }
 _SHOWN_CHOICES = 10
+_USUAL_ORDERS = {TicketSort.CREATED: Order.DESC, TicketSort.EXPIRY: Order.ASC}
 
 
 class ListedStatus(StrEnum):
@@ -58,6 +64,9 @@ def list_tickets(
     thread_key: Annotated[
         str | None, typer.Option(help="Only tickets of the thread with this key.")
     ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Only tickets of this run and of the runs below it.")
+    ] = None,
     mine: Annotated[
         bool, typer.Option("--mine", help="Only open tickets that you may decide.")
     ] = False,
@@ -67,6 +76,15 @@ def list_tickets(
     created_after: CreatedAfter = None,
     created_before: CreatedBefore = None,
     order: ListOrder = None,
+    sort: Annotated[
+        TicketSort,
+        typer.Option(
+            help="What the order is about. With expires_at, those that expire first come first."
+        ),
+    ] = TicketSort.CREATED,
+    count: Annotated[
+        bool, typer.Option("--count", help="Print how many there are; 1000+ if there are more.")
+    ] = False,
     as_json: AsJson = False,
     limit: Limit = 20,
     url: Url = None,
@@ -81,14 +99,25 @@ def list_tickets(
         "run_id": run,
         "thread_id": thread,
         "thread_key": thread_key,
+        "root_run_id": root,
         "assignee": "me" if mine else None,
         "expires_before": expires_before,
         "created_after": created_after,
         "created_before": created_before,
-        "order": order,
     }
     with command_client(*environment.server_settings(url, key)) as server:
+        if count:
+            _write_count(server.get("/v1/tickets/count", **filters), as_json=as_json)
+            return
+        filters |= {"sort": sort.value, "order": order or _USUAL_ORDERS[sort]}
         write_list(server.pages("/v1/tickets", filters), _COLUMNS, as_json=as_json, limit=limit)
+
+
+def _write_count(found: Body, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(f"{found['count']}{'' if found['is_exact'] else '+'}")
 
 
 def decide(

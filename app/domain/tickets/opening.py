@@ -119,6 +119,7 @@ def ticket_for(
         terms=terms,
         event=suspension.event,
         carry=suspension.carry,
+        tool_effect=state.effect,
     )
 
 

@@ -29,6 +29,7 @@ def ticket_to_json(ticket: Ticket) -> dict[str, Any]:
         "kind": ticket.kind.value,
         "tool_call_id": ticket.call_id,
         "tool_name": ticket.tool_name,
+        "tool_effect": None if ticket.tool_effect is None else ticket.tool_effect.value,
         "arguments": ticket.arguments,
         "args_digest": ticket.args_digest,
         "resume_mode": ticket.resume_mode.value,

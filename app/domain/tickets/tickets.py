@@ -8,7 +8,7 @@ applied once, and never changes after it left `open`.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
@@ -17,7 +17,7 @@ from app.domain.principals import Principal
 from app.domain.signals import EventWait
 from app.domain.tickets.decisions import Action, Decision
 from app.domain.tickets.terms import NO_TERMS, OnExpiry, TicketTerms
-from app.domain.tools.tool_calls import ResumeMode
+from app.domain.tools.tool_calls import Effect, ResumeMode
 
 
 class TicketKind(StrEnum):
@@ -51,6 +51,18 @@ class TicketStatus(StrEnum):
     DECIDED = "decided"
     EXPIRED = "expired"
     VOID = "void"
+
+
+class TicketSort(StrEnum):
+    """What the order of a list of tickets is about."""
+
+    CREATED = "created_at"
+    EXPIRY = "expires_at"
+    """Tickets that never expire count as later than all others."""
+
+
+NEVER = datetime(9000, 1, 1, tzinfo=UTC)
+"""The place of tickets that never expire, in lists by expiry: later than any expiry."""
 
 
 class NoticeKind(StrEnum):
@@ -111,6 +123,8 @@ class Ticket:
     """By the database's clock; None until the ticket is stored."""
     carry: JsonObject | None = None
     """What the tool needs to continue the call after the decision. No client sees it."""
+    tool_effect: Effect | None = None
+    """What the call's tool does; None for limits and for questions of remote agents."""
 
     @property
     def is_question_of_tool(self) -> bool:
@@ -158,6 +172,8 @@ class TicketFilter:
     tool_name: str | None = None
     run_id: RunId | None = None
     thread_id: ThreadId | None = None
+    root_run_id: RunId | None = None
+    """Only tickets of the runs in the tree below this run, and of the run itself."""
     expires_before: datetime | None = None
     decidable_by: Principal | None = None
     """Only tickets that this person may decide and hasn't voted on."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, TextClause, and_, not_, select, text
+from sqlalchemy import ColumnElement, TextClause, and_, not_, or_, select, text
 
-from app.domain.ids import Tenant
+from app.domain.ids import RunId, Tenant
 from app.domain.runs.runs import RunFilter, RunRecord, RunStatus
 from app.domain.runs.terminations import TYPES_OF, Outcome
 from app.domain.slices import PageRequest, Slice
@@ -18,13 +18,14 @@ def _conditions(wanted: RunFilter) -> Iterator[ColumnElement[bool] | TextClause]
     equal = {
         runs.c.thread_id: wanted.thread_id,
         runs.c.parent_run_id: wanted.parent_run_id,
-        runs.c.root_run_id: wanted.root_run_id,
         runs.c.agent_id: wanted.agent_id,
         runs.c.status: wanted.status,
         runs.c.waiting_reason: wanted.waiting_reason,
         runs.c.termination["code"].astext: wanted.termination_code,
     }
     yield from (column == str(value) for column, value in equal.items() if value is not None)
+    if wanted.root_run_id is not None:
+        yield in_tree(wanted.root_run_id)
     if wanted.ids is not None:
         yield runs.c.id.in_(wanted.ids)
     if wanted.statuses:
@@ -43,6 +44,12 @@ def _conditions(wanted: RunFilter) -> Iterator[ColumnElement[bool] | TextClause]
         # The second condition lets Postgres use the partial index `runs_metadata`.
         yield runs.c.metadata.contains(dict(wanted.metadata))
         yield text("runs.metadata <> '{}'")
+
+
+def in_tree(root: RunId) -> ColumnElement[bool]:
+    """Whether a run is this root or below it. In this form Postgres can use the partial index `runs_below_roots`."""
+    below = and_(runs.c.root_run_id == root, text("runs.parent_run_id IS NOT NULL"))
+    return or_(runs.c.id == root, below)
 
 
 def _has_outcome(wanted: Outcome) -> Iterator[ColumnElement[bool] | TextClause]:

@@ -1,9 +1,11 @@
 """Lists of tickets: the inbox, and decided tickets about similar calls."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import (
     ColumnElement,
+    DateTime,
     Text,
     and_,
     cast,
@@ -16,28 +18,55 @@ from sqlalchemy import (
 
 from app.domain.ids import RunId, Tenant
 from app.domain.principals import Principal, Scope
-from app.domain.slices import PageRequest, Slice
+from app.domain.slices import BoundedCount, PageRequest, Slice
 from app.domain.tickets.decisions import DecisionEffect
-from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, Ticket, TicketFilter, TicketStatus
-from app.storage.page_rows import MAX_PAGE_BYTES, page_of, page_rows
+from app.domain.tickets.tickets import (
+    ANSWERED_BY_PROGRAMS,
+    Ticket,
+    TicketFilter,
+    TicketSort,
+    TicketStatus,
+)
+from app.storage.page_rows import BY_CREATION, MAX_PAGE_BYTES, in_period, page_of, page_rows
 from app.storage.postgres.database import Connection
-from app.storage.tables import decisions, runs, tickets
+from app.storage.runs.listing import in_tree
+from app.storage.tables import NEVER_EXPIRES, decisions, runs, tickets
 from app.storage.tickets.child_tickets import is_shown_open
 from app.storage.tickets.tickets import ticket_of, with_winner
 
 MAX_OPEN_TICKETS = 10_000
 """More than fit into a page, so that only their bytes limit it."""
+MAX_COUNTED = 1_000
+"""Up to this number, tickets are counted."""
+_BY_EXPIRY = ("sorted_expiry", "id")
+_sorted_expiry: ColumnElement[datetime] = literal_column(
+    f"coalesce(tickets.expires_at, {NEVER_EXPIRES})", DateTime(timezone=True)
+)
 
 
 async def page(
     connection: Connection,
     tenant: Tenant,
     wanted: TicketFilter,
+    sort: TicketSort,
     requested: PageRequest,
 ) -> Slice[Ticket]:
-    """The inbox: tickets of a tenant by creation."""
+    """The inbox: tickets of a tenant by creation, or by expiry."""
     statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
-    return await page_of(connection, statement, ticket_of, requested)
+    if sort is TicketSort.CREATED:
+        return await page_of(connection, statement, ticket_of, requested, by=BY_CREATION)
+    statement = statement.add_columns(_sorted_expiry.label("sorted_expiry"))
+    return await page_of(connection, statement, ticket_of, requested, by=_BY_EXPIRY)
+
+
+async def count(
+    connection: Connection, tenant: Tenant, wanted: TicketFilter, period: PageRequest
+) -> BoundedCount:
+    """The number of tickets of a period, counted up to `MAX_COUNTED`."""
+    fitting = select(tickets.c.created_at).where(tickets.c.tenant == tenant, *conditions(wanted))
+    found = in_period(fitting, period).limit(MAX_COUNTED + 1).subquery()
+    total = await connection.scalar(select(func.count()).select_from(found)) or 0
+    return BoundedCount(min(total, MAX_COUNTED), is_exact=total <= MAX_COUNTED)
 
 
 async def open_of(
@@ -103,6 +132,9 @@ def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
     ]
     if wanted.status is not None:
         found.append(tickets.c.status == wanted.status.value)
+    if wanted.status is TicketStatus.OPEN or wanted.decidable_by is not None:
+        # Lets Postgres use the partial index `tickets_open_by_expiry`.
+        found.append(literal_column("tickets.status = 'open'"))
     if wanted.agent_id is not None:
         found.append(tickets.c.agent_id == wanted.agent_id)
     if wanted.tool_name is not None:
@@ -115,6 +147,11 @@ def conditions(wanted: TicketFilter) -> list[ColumnElement[bool]]:
             runs.c.tenant == tickets.c.tenant, runs.c.thread_id == wanted.thread_id
         )
         found.append(tickets.c.run_id.in_(of_thread))
+    if wanted.root_run_id is not None:
+        in_its_tree = select(runs.c.id).where(
+            runs.c.tenant == tickets.c.tenant, in_tree(wanted.root_run_id)
+        )
+        found.append(tickets.c.run_id.in_(in_its_tree))
     if wanted.expires_before is not None:
         found.append(tickets.c.expires_at < wanted.expires_before)
     if wanted.decidable_by is not None:

@@ -40,7 +40,7 @@ from app.domain.tickets.tickets import (
     TicketKind,
     TicketStatus,
 )
-from app.domain.tools.tool_calls import ResumeMode
+from app.domain.tools.tool_calls import Effect, ResumeMode
 from app.storage.codec import Row
 from app.storage.postgres.database import Connection
 from app.storage.postgres.statements import prepared
@@ -88,6 +88,7 @@ def ticket_of(row: Row) -> Ticket:
         ),
         expires_at=row["expires_at"],
         carry=row["carry"],
+        tool_effect=None if row["tool_effect"] is None else Effect(row["tool_effect"]),
         event=None
         if row["event_name"] is None
         else EventWait(name=row["event_name"], key=row["event_key"], number=row["event_number"]),

@@ -114,7 +114,7 @@ async def test_tabs_and_replay_tell_what_a_run_did(team: Server, browser: Browse
 async def test_an_agent_is_tried_and_its_thread_is_continued_and_forked(
     team: Server, browser: Browser
 ) -> None:
-    async with using(browser, team.base, "chat", key="ann") as user:
+    async with team.client("ann") as client, using(browser, team.base, "chat", key="ann") as user:
         await user.open("agents/clerk")
         await user.page.get_by_label("Try it: write to clerk").fill('CALL look_up {"number": "H"}')
         await user.press("Control+Enter")
@@ -124,8 +124,10 @@ async def test_an_agent_is_tried_and_its_thread_is_continued_and_forked(
         await user.page.get_by_label("Write a message").fill(refund("H-2"))
         await user.press("Control+Enter")
         await expect(conversation).to_contain_text("clerk wants to run refund")
+        thread = await client.get(f"/v1/threads/{user.page.url.rpartition('/')[2]}")
+        run_page = f"/console/runs/{thread['open_run_id']}"
         opened = user.page.get_by_role("link", name="Open run", exact=True)
-        run_page = await opened.get_attribute("href")
+        await expect(opened).to_have_attribute("href", run_page)
         await user.page.get_by_label("Write a message").fill("and then this")
         await user.button("Send").click()
         waiting = user.page.get_by_role("region", name="Messages that wait")
@@ -136,7 +138,7 @@ async def test_an_agent_is_tried_and_its_thread_is_continued_and_forked(
         await user.button("Approve and run refund").click()
         await expect(conversation).to_contain_text("refunded 80 for H-2")
         last = user.page.get_by_role("link", name="Last run", exact=True)
-        await expect(last).to_have_attribute("href", run_page or "")
+        await expect(last).to_have_attribute("href", run_page)
         await last.click()
         await user.ready()
         await user.button("Fork").click()

@@ -6,6 +6,7 @@ from pydantic import Field, WithJsonSchema
 
 from app.api.schemas.common import ResponseModel, is_absent
 from app.domain.runs.runs import WaitingReason
+from app.domain.tools.tool_calls import Effect
 
 Stamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 
@@ -51,6 +52,9 @@ class OpenTicketOut(ResponseModel):
     kind: str
     tool_call_id: str | None = absent("Id of the tool call.")
     tool_name: str
+    tool_effect: Effect | None = absent(
+        "Effect of the tool when the call was made: `read`, `idempotent` or `unsafe`."
+    )
     arguments: Any = absent("Arguments of the call.")
     args_digest: str = Field(
         description="Digest of the arguments. Send it with a decision to approve exactly these."
