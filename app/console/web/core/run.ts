@@ -3,14 +3,18 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { eventsPath, readRun, readSnapshot, type Run } from "./api/runs";
 import type { Me } from "./api/session";
 import { reduceRun, stateOf, type RunState } from "../events/reduceRun";
-import { createStore, useStore } from "./store";
+import { useDrawn } from "./freeze";
+import { createStore } from "./store";
 import { followInSlot } from "./slottedStream";
 import type { StreamState } from "./stream";
 import { useVisible } from "./visible";
 
 export interface LoadedRun {
   run: Run | null;
+  /** The state as it is drawn. */
   state: RunState | null;
+  /** Events that have come since the page was frozen. */
+  held: number;
   live: StreamState;
   error: unknown;
   reload(): void;
@@ -20,7 +24,7 @@ const RECORD_PAUSE = 300;
 
 export function useRun(id: string, me: Me | null): LoadedRun {
   const store = useMemo(() => createStore<RunState | null>(null), [id]);
-  const state = useStore(store);
+  const { drawn: state, live: newest, redraw } = useDrawn(store);
   const [run, setRun] = useState<Run | null>(null);
   const [live, setLive] = useState<StreamState>("connecting");
   const [error, setError] = useState<unknown>(null);
@@ -35,7 +39,8 @@ export function useRun(id: string, me: Me | null): LoadedRun {
     readSnapshot(id, stopped.signal).then(
       (snapshot) => {
         setRun(snapshot.run);
-        store.set(() => stateOf(snapshot));
+        store.set((before) => ({ ...stateOf(snapshot), seen: before?.seen ?? 0 }));
+        redraw();
         setLoads((count) => count + 1);
       },
       (problem: unknown) => !stopped.signal.aborted && setError(problem),
@@ -60,7 +65,7 @@ export function useRun(id: string, me: Me | null): LoadedRun {
 
   useRecord(id, state?.recordVersion ?? 0, setRun);
 
-  return { run, state, live, error, reload };
+  return { run, state, held: (newest?.seen ?? 0) - (state?.seen ?? 0), live, error, reload };
 }
 
 /** Read the record after it has changed. Several changes need one request, and many don't put it off. */

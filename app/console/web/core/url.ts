@@ -5,6 +5,7 @@ export const prefix = globalThis.document?.documentElement.dataset["prefix"] ?? 
 
 export const pageUrl = {
   inbox: () => `${prefix}/console/inbox`,
+  ticketsOf: (runId: string) => withQuery(`${prefix}/console/inbox`, { run: runId }),
   ticket: (id: string) => `${prefix}/console/tickets/${encodeURIComponent(id)}`,
   runs: () => `${prefix}/console/runs`,
   run: (id: string, query: Record<string, string> = {}) =>

@@ -3,7 +3,7 @@ import { ticketOf, type Ticket } from "../core/api/tickets";
 import type { Frame } from "../core/sse";
 
 export interface InboxState {
-  /** The rows, newest first. A decided row stays until the list is read again. */
+  /** The rows in the order of their list. A decided row stays until the list is read again. */
   tickets: Ticket[];
   /** Opened since the list was drawn; they wait for a click, so that no row moves. */
   newer: Ticket[];
@@ -11,9 +11,11 @@ export interface InboxState {
   votesMissing: Record<string, number>;
   /** Tickets that have changed since the card was read, with a counter. */
   changes: Record<string, number>;
+  /** The number of events that may have changed how many tickets are open. */
+  version: number;
 }
 
-export const EMPTY_INBOX: InboxState = { tickets: [], newer: [], votesMissing: {}, changes: {} };
+export const EMPTY_INBOX: InboxState = { tickets: [], newer: [], votesMissing: {}, changes: {}, version: 0 };
 
 interface TicketEvent {
   event_type: string;
@@ -72,12 +74,13 @@ function opened(state: InboxState, event: TicketEvent, wanted: (ticket: Ticket) 
   const at = event.ts ?? new Date().toISOString();
   const full = { ...BARE, ...wire, status: "open" as const, created_at: at };
   const ticket = withExpiry(ticketOf(full as Parameters<typeof ticketOf>[0]), wire, at);
-  return wanted(ticket) ? { ...state, newer: [ticket, ...state.newer] } : state;
+  return wanted(ticket) ? { ...state, newer: [ticket, ...state.newer], version: state.version + 1 } : state;
 }
 
 /** Fields that the event leaves out because they are null. */
 const BARE = {
   tool_call_id: null,
+  tool_effect: null,
   response_schema: null,
   reason: null,
   message: "",
@@ -97,6 +100,18 @@ function withExpiry(ticket: Ticket, wire: { expires_in?: number } & object, at: 
   return { ...ticket, expiresAt: new Date(new Date(at).getTime() + seconds * 1000) };
 }
 
+/** The list together with the tickets that have come since. */
+export function withNewer(state: InboxState, byExpiry: boolean): InboxState {
+  const tickets = [...state.newer, ...state.tickets];
+  if (byExpiry) tickets.sort((one, other) => expiryOf(one) - expiryOf(other));
+  return { ...state, tickets, newer: [] };
+}
+
+/** What never expires comes last. */
+function expiryOf(ticket: Ticket): number {
+  return ticket.expiresAt?.getTime() ?? Number.MAX_SAFE_INTEGER;
+}
+
 function known(state: InboxState, id: string): boolean {
   return state.tickets.some((one) => one.id === id) || state.newer.some((one) => one.id === id);
 }
@@ -105,6 +120,7 @@ function settled(state: InboxState, event: TicketEvent, change: (ticket: Ticket)
   const id = event.ticket_id;
   return {
     ...changed(state, event),
+    version: state.version + 1,
     tickets: state.tickets.map((one) => (one.id === id && one.status === "open" ? change(one) : one)),
     // What was decided before anyone saw it isn't shown as new.
     newer: state.newer.filter((one) => one.id !== id),

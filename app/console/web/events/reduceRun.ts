@@ -22,6 +22,8 @@ interface Content {
 export interface RunState extends Content {
   tickets: Ticket[];
   lastSeq: number;
+  /** Events that changed something since the snapshot, without the pieces of texts. */
+  seen: number;
   /** What a `stream_reset` goes back to: the content before the step began. */
   beforeStep: Content;
   /** Times at which the record of the run has changed. */
@@ -64,6 +66,7 @@ export function stateOf(snapshot: Omit<Snapshot, "run"> & { run: Pick<Snapshot["
     open: isOpen ? { text: snapshot.openText, reasoning: "", calls: openCalls } : null,
     tickets: snapshot.tickets,
     lastSeq: snapshot.lastEventId,
+    seen: 0,
     beforeStep: log,
     recordVersion: 0,
     logVersion: 0,
@@ -76,7 +79,10 @@ export function reduceRun(state: RunState, frames: readonly Frame[]): RunState {
   for (const frame of frames) {
     const seq = Number(frame.id);
     if (seq <= now.lastSeq) continue;
-    now = { ...reduceOne(now, JSON.parse(frame.data) as RunEvent), lastSeq: seq };
+    const event = JSON.parse(frame.data) as RunEvent;
+    const next = reduceOne(now, event);
+    const isNew = next !== now && !event.event_type.endsWith("_delta");
+    now = { ...next, lastSeq: seq, seen: now.seen + (isNew ? 1 : 0) };
   }
   return now;
 }

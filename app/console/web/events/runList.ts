@@ -49,3 +49,10 @@ export function withNewer(state: RunListState): RunListState {
 export function replaced(state: RunListState, run: ListedRun): RunListState {
   return { ...state, runs: state.runs.map((one) => (one.id === run.id ? run : one)) };
 }
+
+/** How many runs have come or changed from one state of the list to another. */
+export function changesBetween(before: RunListState, after: RunListState): number {
+  if (before === after) return 0;
+  const seen = new Map([...before.newer, ...before.runs].map((run) => [run.id, run.updatedAt.getTime()]));
+  return [...after.newer, ...after.runs].filter((run) => seen.get(run.id) !== run.updatedAt.getTime()).length;
+}

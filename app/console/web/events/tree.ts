@@ -7,6 +7,8 @@ export interface TreeRow {
   tokens: number;
   /** Also of all runs below it. */
   tokensWithBelow: number;
+  /** Open tickets that people decide, of this run and of all runs below it. */
+  ticketsWithBelow: number;
   isLast: boolean;
 }
 
@@ -26,6 +28,7 @@ function rowsBelow(parent: string | null, depth: number, below: ReadonlyMap<stri
     const rows = rowsBelow(run.id, depth + 1, below);
     const tokens = run.inputTokens + run.outputTokens;
     const tokensWithBelow = tokens + rows.reduce((sum, row) => sum + row.tokens, 0);
-    return [{ run, depth, tokens, tokensWithBelow, isLast: at === runs.length - 1 }, ...rows];
+    const ticketsWithBelow = run.openTickets + rows.reduce((sum, row) => sum + row.run.openTickets, 0);
+    return [{ run, depth, tokens, tokensWithBelow, ticketsWithBelow, isLast: at === runs.length - 1 }, ...rows];
   });
 }

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { useInbox, type Inbox as InboxData } from "../core/inbox/list";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
-import { useEffects } from "../core/inbox/effects";
+import { countText, useOpenCount } from "../core/inbox/count";
 import { useSelection } from "../core/inbox/selection";
 import { useTicket } from "../core/ticket";
 import { useNow } from "../core/time";
@@ -23,13 +23,12 @@ function Inbox() {
   // What expires soon is meant from the moment at which the filter was chosen.
   const query = useMemo(() => ticketQuery(filters, new Date()), [filters]);
   const inbox = useInbox(query, me);
-  const effects = useEffects();
+  const count = countText(useOpenCount(query, inbox.version));
   const [chosen, choose] = useChosen();
   const changes = chosen ? (inbox.state.changes[chosen] ?? 0) : 0;
   const card = useTicket(chosen, changes, inbox.replace);
   const rows = inbox.state.tickets;
-  const count = openOnes(inbox).length + inbox.state.newer.length;
-  useTitle(`${count ? `(${count}${inbox.hasMore ? "+" : ""}) ` : ""}${card.ticket ? titleOf(card.ticket) : "Inbox"}`);
+  useTitle(`${count ? `(${count}) ` : ""}${card.ticket ? titleOf(card.ticket) : "Inbox"}`);
   useReady(inbox.isLoaded && (!chosen || card.ticket !== null || card.error !== null));
   const selection = useSelection(rows);
   useInboxKeys(inbox, chosen, choose, selection.toggle);
@@ -38,7 +37,7 @@ function Inbox() {
     setQuery(queryOfFilters(changed));
   };
   return (
-    <Shell page="Inbox" me={me} live={inbox.live}>
+    <Shell page="Inbox" me={me} live={inbox.live} held={inbox.held} waiting={count}>
       <div class={`inbox ${chosen ? "with-card" : ""}`}>
         <section class="list" aria-label="Tickets">
           <h1 class="unseen">Inbox</h1>
@@ -57,7 +56,7 @@ function Inbox() {
               {inbox.state.newer.length} new
             </button>
           )}
-          <Rows inbox={inbox} error={meError ?? inbox.error} chosen={chosen} choose={selection.isOn ? (id) => id && selection.toggle(id) : choose} filters={filters} selected={selection.ids} effects={effects} />
+          <Rows inbox={inbox} error={meError ?? inbox.error} chosen={chosen} choose={selection.isOn ? (id) => id && selection.toggle(id) : choose} filters={filters} selected={selection.ids} />
         </section>
         <div class="card-place">
           {chosen && (
@@ -93,11 +92,9 @@ interface RowsProps {
   choose(id: string | null): void;
   filters: Filters;
   selected: ReadonlySet<string>;
-  /** What each tool does. */
-  effects: ReadonlyMap<string, string>;
 }
 
-function Rows({ inbox, error, chosen, choose, filters, selected, effects }: RowsProps) {
+function Rows({ inbox, error, chosen, choose, filters, selected }: RowsProps) {
   const now = useNow();
   const { tickets, votesMissing } = inbox.state;
   if (error) return <Failure error={error} onRetry={inbox.reload} />;
@@ -127,7 +124,6 @@ function Rows({ inbox, error, chosen, choose, filters, selected, effects }: Rows
           isChosen={ticket.id === chosen}
           isSelected={selected.has(ticket.id)}
           votesMissing={votesMissing[ticket.id]}
-          isUnsafe={effects.get(ticket.tool) === "unsafe"}
           now={now}
           onChoose={choose}
         />
@@ -155,10 +151,6 @@ function useChosen(): [string | null, (id: string | null) => void] {
     setChosen(id);
   };
   return [chosen, choose];
-}
-
-function openOnes(inbox: InboxData) {
-  return inbox.state.tickets.filter(({ status }) => status === "open");
 }
 
 function useInboxKeys(inbox: InboxData, chosen: string | null, choose: (id: string | null) => void, toggle: (id: string) => void): void {

@@ -29,12 +29,12 @@ const TABS: readonly Tab[] = [
 function Run() {
   const id = idInPath() ?? "";
   const { me, error: meError } = useMe();
-  const { run, state, live, error, reload } = useRun(id, me);
+  const { run, state, held, live, error, reload } = useRun(id, me);
   const problem = meError ?? error;
   useTitle(run ? `${lookOf(run)[1]}: run ${shortId(id)}` : `Run ${shortId(id)}`);
   useReady((run !== null && state !== null) || problem !== null);
   return (
-    <Shell page="Runs" me={me} live={live}>
+    <Shell page="Runs" me={me} live={live} held={held}>
       <div class="page stack">
         {problem ? <Failure error={problem} onRetry={reload} /> : null}
         {!problem && !(run && state) && <Skeleton rows={8} />}

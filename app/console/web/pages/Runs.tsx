@@ -32,7 +32,7 @@ function Runs() {
     setQuery(addressOf(changed));
   };
   return (
-    <Shell page="Runs" me={me} live={problem ? "waiting" : list.state.isLoaded ? "live" : "connecting"}>
+    <Shell page="Runs" me={me} live={problem ? "waiting" : list.state.isLoaded ? "live" : "connecting"} held={list.held}>
       <h1 class="unseen">Runs</h1>
       <RunFilters filters={filters} agents={agents.map(({ id }) => id)} onChange={change} />
       {problem ? <Failure error={problem} onRetry={list.reload} /> : null}

@@ -21,6 +21,8 @@ const KEYS: readonly [string, string][] = [
   ["/", "First filter"],
   ["a  e  r  s", "Choose approve, edit, reject, respond"],
   ["Ctrl+Enter", "Send the chosen decision, or the form"],
+  ["p", "Freeze live changes, and follow them again"],
+  [".", "Show what is new"],
   ["n", "Next open ticket"],
   ["x", "Select the ticket, to decide several at once"],
   ["Escape", "Close, or go back a step"],

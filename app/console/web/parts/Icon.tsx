@@ -17,6 +17,8 @@ const PATHS: Record<string, string> = {
   next: "m6.2 3 5 5-5 5",
   down: "m3 6 5 5 5-5",
   plus: "M8 3v10M3 8h10",
+  freeze: "M5.4 3.2v9.6M10.6 3.2v9.6",
+  follow: "M5 3 12.6 8 5 13Z",
   more: "M8 3.4v.2M8 7.9v.2M8 12.4v.2",
   copy: "M5.5 5.5h8v8h-8ZM10.5 5.5v-3h-8v8h3",
   link: "M9 3h4v4M13 3 7.5 8.5M11 9.5V13H3V5h3.5",

@@ -8,6 +8,7 @@ import type { StreamState } from "../core/stream";
 import { pageUrl } from "../core/url";
 import { Help } from "./Help";
 import { Icon } from "./Icon";
+import { LiveState } from "./LiveState";
 import { OpenId } from "./OpenId";
 
 interface Place {
@@ -31,10 +32,14 @@ interface ShellProps {
   page: string;
   me: Me | null;
   live?: StreamState | undefined;
+  /** How much has come since the user froze the page; a page without it can't be frozen. */
+  held?: number | undefined;
+  /** How many tickets wait: the badge of the inbox. */
+  waiting?: string | undefined;
   children: ComponentChildren;
 }
 
-export function Shell({ page, me, live, children }: ShellProps) {
+export function Shell({ page, me, live, held, waiting, children }: ShellProps) {
   const [isHelpOpen, openHelp] = useState(false);
   const go = Object.fromEntries(PLACES.map(({ key, href }) => [`g ${key}`, () => location.assign(href)]));
   const [isOpening, open] = useState(false);
@@ -52,11 +57,17 @@ export function Shell({ page, me, live, children }: ShellProps) {
           {PLACES.map(({ name, href }) => (
             <a key={name} href={href} {...(name === page ? { "aria-current": "page" as const } : {})}>
               {name}
+              {name === "Inbox" && waiting && (
+                <span class="count">
+                  {waiting}
+                  <span class="unseen"> open</span>
+                </span>
+              )}
             </a>
           ))}
         </nav>
         <div class="row tools">
-          {live && <Live state={live} />}
+          {live && <LiveState state={live} held={held} />}
           <ThemeSwitch />
           <button class="plain" onClick={() => openHelp(true)} aria-label="Keyboard help" title="Keys (?)">
             ?
@@ -70,21 +81,6 @@ export function Shell({ page, me, live, children }: ShellProps) {
       {isOpening && <OpenId onClose={() => open(false)} />}
       {isHelpOpen && <Help onClose={() => openHelp(false)} />}
     </>
-  );
-}
-
-const LIVE_TEXT: Record<StreamState, string> = {
-  connecting: "connecting",
-  live: "live",
-  waiting: "reconnecting",
-  ended: "ended",
-};
-
-function Live({ state }: { state: StreamState }) {
-  return (
-    <span class={`live is-${state}`} title="Changes appear by themselves">
-      {LIVE_TEXT[state]}
-    </span>
   );
 }
 

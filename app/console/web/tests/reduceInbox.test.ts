@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EMPTY_INBOX, reduceInbox, type InboxState } from "../events/reduceInbox";
+import { EMPTY_INBOX, reduceInbox, withNewer, type InboxState } from "../events/reduceInbox";
 
 const all = () => true;
 let seq = 0;
@@ -20,6 +20,23 @@ test("a new ticket waits beside the list, newest first, and comes once", () => {
   const state = reduceInbox(EMPTY_INBOX, frames(opened("a"), opened("b"), opened("a")), all);
   assert.deepEqual(state.tickets, []);
   assert.deepEqual(state.newer.map(({ id }) => id), ["b", "a"]);
+});
+
+test("new tickets come before the others, or by their expiry", () => {
+  const state = { ...shown(opened("never"), opened("late", { expires_in: 900 })), newer: shown(opened("soon", { expires_in: 60 })).tickets };
+  assert.deepEqual(withNewer(state, false).tickets.map(({ id }) => id), ["soon", "late", "never"]);
+  const later = { ...state, tickets: [...state.tickets].reverse() };
+  assert.deepEqual(withNewer(later, false).tickets.map(({ id }) => id), ["soon", "never", "late"]);
+  assert.deepEqual(withNewer(later, true).tickets.map(({ id }) => id), ["soon", "late", "never"]);
+  assert.deepEqual(withNewer(later, true).newer, []);
+});
+
+test("only events about how many tickets are open make the number outdated", () => {
+  const state = shown(opened("a"));
+  const after = (event: object) => reduceInbox(state, frames(event), all).version - state.version;
+  assert.equal(after(opened("b")), 1);
+  assert.equal(after({ event_type: "ticket_void", ticket_id: "a" }), 1);
+  assert.equal(after({ event_type: "ticket_voted", ticket_id: "a", votes_missing: 1 }), 0);
 });
 
 test("a ticket that doesn't fit the filters isn't counted", () => {

@@ -99,6 +99,7 @@ test("tickets open once and end", () => {
 test("unknown events are counted and change nothing else", () => {
   const before = stateOf(snapshot());
   assert.deepEqual(reduceRun(before, frames(11, { event_type: "from_the_future" })), { ...before, lastSeq: 11 });
+  assert.equal(reduceRun(before, frames(11, text("a"), text("b"), { event_type: "run_start" })).seen, 1);
 });
 
 test("what changes the record or the log asks for it again", () => {

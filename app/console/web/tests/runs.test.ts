@@ -4,7 +4,7 @@ import type { Message } from "../core/api/messages";
 import type { ListedRun as Run } from "../core/api/runLists";
 import { shortId } from "../core/ids";
 import { addressOf, metadataOf, runFiltersOf, runQueryOf } from "../core/runs/filters";
-import { EMPTY_RUNS, firstPage, polled, withMore, withNewer } from "../events/runList";
+import { changesBetween, EMPTY_RUNS, firstPage, polled, withMore, withNewer } from "../events/runList";
 import { forkPoints } from "../parts/run/ForkDialog";
 import { offeredActions } from "../parts/run/RunActions";
 
@@ -34,6 +34,13 @@ test("rows of later pages aren't missing from the first one", () => {
   assert.deepEqual(ids(list.runs), ["r5", "r4", "r3"]);
   assert.equal(list.next, null);
   assert.deepEqual([...polled(list, page("a", run(6), run(5))).left], []);
+});
+
+test("a frozen list counts the runs that have come or changed", () => {
+  const at = (one: Run, second: number) => ({ ...one, updatedAt: new Date(second * 1000) });
+  const drawn = firstPage(page("more", at(run(3), 1), at(run(2), 1)));
+  assert.equal(changesBetween(drawn, drawn), 0);
+  assert.equal(changesBetween(drawn, polled(drawn, page("more", at(run(4), 1), at(run(3), 2), at(run(2), 1)))), 2);
 });
 
 test("an empty list shows its first runs at once", () => {

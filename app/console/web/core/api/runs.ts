@@ -21,6 +21,8 @@ export interface RunRow {
   outcome: string | null;
   waitingReason: string | null;
   needsDecision: boolean;
+  /** Open tickets of the run itself that a person decides. Only lists have their number. */
+  openTickets: number;
   isCancelling: boolean;
   /** Whether it is paused, or will be at its next step. */
   isPaused: boolean;
@@ -34,6 +36,7 @@ export interface RunRow {
   createdAt: Date;
   startedAt: Date | null;
   finishedAt: Date | null;
+  updatedAt: Date;
 }
 
 export interface Run extends RunRow {
@@ -138,6 +141,7 @@ export function rowOf(wire: Schemas["Run"] | Schemas["RunSummary"]): RunRow {
     outcome: wire.outcome,
     waitingReason: waiting?.reason ?? null,
     needsDecision: waiting?.needs_decision ?? false,
+    openTickets: "open_tickets" in wire ? wire.open_tickets : 0,
     isCancelling: wire.cancel_requested_at !== null && wire.status !== "done",
     isPaused: wire.status !== "done" && (waiting?.reason === "manual_pause" || ("pause" in wire && wire.pause !== null)),
     startedBy: wire.started_by,
@@ -149,6 +153,7 @@ export function rowOf(wire: Schemas["Run"] | Schemas["RunSummary"]): RunRow {
     createdAt: new Date(wire.created_at),
     startedAt: wire.started_at ? new Date(wire.started_at) : null,
     finishedAt: wire.finished_at ? new Date(wire.finished_at) : null,
+    updatedAt: new Date(wire.updated_at),
   };
 }
 

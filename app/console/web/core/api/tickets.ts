@@ -23,6 +23,8 @@ export interface Ticket {
   status: TicketStatus;
   callId: string | null;
   tool: string;
+  /** `read`, `idempotent` or `unsafe`; null if the ticket is about no call of a tool. */
+  effect: string | null;
   arguments: Json;
   digest: string;
   actions: Action[];
@@ -45,8 +47,6 @@ export interface TicketDetail extends Ticket {
   agentDescription: string;
   toolDescription: string;
   parameters: JsonObject | null;
-  /** `read`, `idempotent` or `unsafe`; null if the server no longer has the tool. */
-  effect: string | null;
   lastMessages: Message[];
   votes: Vote[];
   /** Whether this person may decide, and why not. */
@@ -75,20 +75,22 @@ export interface TicketQuery {
   kind?: string | undefined;
   expiresBefore?: Date | undefined;
   mine?: boolean | undefined;
+  /** What expires first comes first, instead of the newest. */
+  byExpiry?: boolean | undefined;
   cursor?: string | undefined;
   limit?: number | undefined;
 }
 
+export interface TicketCount {
+  count: number;
+  /** Otherwise there are more. */
+  isExact: boolean;
+}
+
 export async function listTickets(query: TicketQuery, signal?: AbortSignal): Promise<TicketPage> {
   const wanted: QueryOf<"/v1/tickets"> = {
-    status: query.status ?? null,
-    agent_id: query.agent ?? null,
-    tool_name: query.tool ?? null,
-    run_id: query.run ?? null,
-    thread_id: query.thread ?? null,
-    kind: (query.kind as QueryOf<"/v1/tickets">["kind"]) ?? null,
-    expires_before: query.expiresBefore?.toISOString() ?? null,
-    assignee: query.mine ? "me" : null,
+    ...filtersOf(query),
+    ...(query.byExpiry ? { sort: "expires_at" as const, order: "asc" as const } : {}),
     cursor: query.cursor ?? null,
     ...(query.limit ? { limit: query.limit } : {}),
   };
@@ -97,6 +99,24 @@ export async function listTickets(query: TicketQuery, signal?: AbortSignal): Pro
     ...(signal ? { signal } : {}),
   });
   return { items: page.items.map(ticketOf), next: page.has_more ? (page.next_cursor ?? null) : null };
+}
+
+export async function countTickets(query: TicketQuery, signal: AbortSignal): Promise<TicketCount> {
+  const found = await request<Schemas["TicketCount"]>("GET", "/v1/tickets/count", { query: { ...filtersOf(query) }, signal });
+  return { count: found.count, isExact: found.is_exact };
+}
+
+function filtersOf(query: TicketQuery): QueryOf<"/v1/tickets/count"> {
+  return {
+    status: query.status ?? null,
+    agent_id: query.agent ?? null,
+    tool_name: query.tool ?? null,
+    run_id: query.run ?? null,
+    thread_id: query.thread ?? null,
+    kind: (query.kind as QueryOf<"/v1/tickets">["kind"]) ?? null,
+    expires_before: query.expiresBefore?.toISOString() ?? null,
+    assignee: query.mine ? "me" : null,
+  };
 }
 
 /** Where the stream of ticket events stands now. A list that is read after this misses no event that follows. */
@@ -171,6 +191,7 @@ export function ticketOf(wire: Schemas["Ticket"]): Ticket {
     status: wire.status,
     callId: wire.tool_call_id,
     tool: wire.tool_name,
+    effect: wire.tool_effect ?? null,
     arguments: wire.arguments as Json,
     digest: wire.args_digest,
     actions: wire.allowed_actions as Action[],
@@ -213,7 +234,6 @@ function detailOf(wire: Schemas["TicketDetail"]): TicketDetail {
     agentDescription: wire.agent_description,
     toolDescription: wire.tool?.description ?? "",
     parameters: (wire.tool?.parameters as JsonObject | undefined) ?? null,
-    effect: wire.tool?.effect ?? null,
     lastMessages: wire.last_messages.map(messageOf),
     votes: wire.votes.map((vote) => ({
       by: vote.decided_by,

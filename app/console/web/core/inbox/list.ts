@@ -2,8 +2,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { listTickets, readTicketCursor, type Ticket, type TicketQuery } from "../api/tickets";
 import type { Me } from "../api/session";
-import { EMPTY_INBOX, reduceInbox, type InboxState } from "../../events/reduceInbox";
-import { createStore, useStore } from "../store";
+import { EMPTY_INBOX, reduceInbox, withNewer, type InboxState } from "../../events/reduceInbox";
+import { useDrawn } from "../freeze";
+import { createStore } from "../store";
 import { streamName } from "../changes";
 import { notifyOf } from "./notify";
 import { nameOf } from "../../parts/tickets/TicketRow";
@@ -11,7 +12,12 @@ import { followTogether } from "../shared";
 import type { StreamState } from "../stream";
 
 export interface Inbox {
+  /** The state as it is drawn. */
   state: InboxState;
+  /** Tickets that have come or changed since the page was frozen. */
+  held: number;
+  /** Grows with each event that may have changed how many tickets are open. */
+  version: number;
   live: StreamState;
   error: unknown;
   isLoaded: boolean;
@@ -28,7 +34,7 @@ const PAGE_SIZE = 50;
 
 export function useInbox(query: TicketQuery, me: Me | null): Inbox {
   const store = useMemo(() => createStore(EMPTY_INBOX), []);
-  const state = useStore(store);
+  const { drawn, live: newest, redraw } = useDrawn(store);
   const [live, setLive] = useState<StreamState>("connecting");
   const [error, setError] = useState<unknown>(null);
   const [next, setNext] = useState<string | null>(null);
@@ -44,7 +50,8 @@ export function useInbox(query: TicketQuery, me: Me | null): Inbox {
     const load = async () => {
       const cursor = await readTicketCursor(stopped.signal);
       const page = await listTickets({ ...query, limit: PAGE_SIZE }, stopped.signal);
-      store.set(() => ({ ...EMPTY_INBOX, tickets: page.items }));
+      store.set((before) => ({ ...EMPTY_INBOX, tickets: page.items, version: before.version + 1 }));
+      redraw();
       setNext(page.next);
       setLoaded(true);
       const isWanted = (ticket: Ticket) => fits(ticket, query);
@@ -69,24 +76,29 @@ export function useInbox(query: TicketQuery, me: Me | null): Inbox {
     };
   }, [key, reading, me]);
 
+  const change = (by: (before: InboxState) => InboxState) => {
+    store.set(by);
+    redraw();
+  };
   return {
-    state,
+    state: drawn,
+    held: newest.version - drawn.version,
+    version: newest.version,
     live,
     error,
     isLoaded,
     hasMore: next !== null,
-    showNewer: () =>
-      store.set((before) => ({ ...before, tickets: [...before.newer, ...before.tickets], newer: [] })),
+    showNewer: () => change((before) => withNewer(before, query.byExpiry ?? false)),
     loadMore: () => {
       if (next === null) return;
       listTickets({ ...query, limit: PAGE_SIZE, cursor: next }).then((page) => {
-        store.set((before) => ({ ...before, tickets: [...before.tickets, ...missing(page.items, before.tickets)] }));
+        change((before) => ({ ...before, tickets: [...before.tickets, ...missing(page.items, before.tickets)] }));
         setNext(page.next);
       }, setError);
     },
     reload: () => setReading((count) => count + 1),
     replace: (ticket) =>
-      store.set((before) => ({
+      change((before) => ({
         ...before,
         tickets: before.tickets.map((one) => (one.id === ticket.id ? ticket : one)),
       })),

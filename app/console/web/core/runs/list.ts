@@ -3,12 +3,16 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import type { Me } from "../api/session";
 import { useChanges } from "../changes";
 import { listRuns, type RunQuery } from "../api/runLists";
-import { EMPTY_RUNS, firstPage, polled, replaced, withMore, withNewer, type RunListState } from "../../events/runList";
-import { createStore, useStore } from "../store";
+import { changesBetween, EMPTY_RUNS, firstPage, polled, replaced, withMore, withNewer, type RunListState } from "../../events/runList";
+import { useDrawn } from "../freeze";
+import { createStore } from "../store";
 import { usePoll } from "../visible";
 
 export interface RunList {
+  /** The state as it is drawn. */
   state: RunListState;
+  /** Runs that have come or changed since the page was frozen. */
+  held: number;
   error: unknown;
   /** The last reading failed, and older rows are shown. */
   isStale: boolean;
@@ -28,7 +32,7 @@ const hintPause = () => HINT_PAUSE * (1 + Math.random());
 export function useRunList(query: RunQuery, me: Me | null): RunList {
   const filters = JSON.stringify(query);
   const store = useMemo(() => createStore<RunListState>(EMPTY_RUNS), [filters]);
-  const state = useStore(store);
+  const { drawn, live, redraw } = useDrawn(store);
   const [error, setError] = useState<unknown>(null);
   const [reading, setReading] = useState(0);
   const [hints, setHints] = useState(0);
@@ -44,22 +48,29 @@ export function useRunList(query: RunQuery, me: Me | null): RunList {
   usePoll(PAUSE, `${filters}:${reading}:${hints}`, async (signal) => {
     try {
       const page = await listRuns(query, signal);
-      store.set((before) => (before.isLoaded ? polled(before, page) : firstPage(page)));
+      const isFirst = !store.get().isLoaded;
+      store.set((before) => (isFirst ? firstPage(page) : polled(before, page)));
+      if (isFirst) redraw();
       setError(null);
     } catch (problem) {
       if (!signal.aborted) setError(problem);
     }
   });
+  const change = (by: (before: RunListState) => RunListState) => {
+    store.set(by);
+    redraw();
+  };
   return {
-    state,
+    state: drawn,
+    held: changesBetween(drawn, live),
     error,
-    isStale: error !== null && state.isLoaded,
-    showNewer: () => store.set(withNewer),
+    isStale: error !== null && drawn.isLoaded,
+    showNewer: () => change(withNewer),
     loadMore: () => {
-      if (state.next === null) return;
-      listRuns({ ...query, cursor: state.next }).then((page) => store.set((before) => withMore(before, page)), setError);
+      if (drawn.next === null) return;
+      listRuns({ ...query, cursor: drawn.next }).then((page) => change((before) => withMore(before, page)), setError);
     },
     reload: () => setReading((count) => count + 1),
-    refresh: (id) => void listRuns({ ids: [id] }).then(({ items: [run] }) => run && store.set((before) => replaced(before, run)), setError),
+    refresh: (id) => void listRuns({ ids: [id] }).then(({ items: [run] }) => run && change((before) => replaced(before, run)), setError),
   };
 }

@@ -4,7 +4,8 @@ import { listPending, readThreadSnapshot, threadEventsPath, type PendingInput, t
 import type { Run } from "../api/runs";
 import type { Me } from "../api/session";
 import { reduceRun, stateOf, type RunState } from "../../events/reduceRun";
-import { createStore, useStore } from "../store";
+import { useDrawn } from "../freeze";
+import { createStore } from "../store";
 import { followInSlot } from "../slottedStream";
 import type { StreamState } from "../stream";
 import { useVisible } from "../visible";
@@ -13,7 +14,10 @@ export interface LoadedThread {
   thread: Thread | null;
   /** The run that occupies the thread. */
   run: Run | null;
+  /** The state as it is drawn. */
   state: RunState | null;
+  /** Events that have come since the page was frozen. */
+  held: number;
   pending: readonly PendingInput[];
   live: StreamState;
   error: unknown;
@@ -24,7 +28,7 @@ const RECORD_PAUSE = 300;
 
 export function useThread(id: string | null, me: Me | null): LoadedThread {
   const store = useMemo(() => createStore<RunState | null>(null), [id]);
-  const state = useStore(store);
+  const { drawn: state, live: newestState, redraw } = useDrawn(store);
   const [record, setRecord] = useState<{ thread: Thread; run: Run | null } | null>(null);
   const [pending, setPending] = useState<readonly PendingInput[]>([]);
   const [live, setLive] = useState<StreamState>("connecting");
@@ -44,6 +48,7 @@ export function useThread(id: string | null, me: Me | null): LoadedThread {
         setPending(inputs);
         setError(null);
         store.set((before) => newest(before, stateOf(snapshot)));
+        redraw();
       } catch (problem) {
         if (!stopped.signal.aborted) setError(problem);
       }
@@ -69,13 +74,13 @@ export function useThread(id: string | null, me: Me | null): LoadedThread {
     });
   }, [id, me, isLoaded, isVisible]);
 
-  return { thread: record?.thread ?? null, run: record?.run ?? null, state, pending, live, error, reload };
+  return { thread: record?.thread ?? null, run: record?.run ?? null, state, held: (newestState?.seen ?? 0) - (state?.seen ?? 0), pending, live, error, reload };
 }
 
 /** A snapshot that is older than the events that were seen gives its messages only if nothing is being streamed. */
 export function newest(before: RunState | null, read: RunState): RunState {
   if (!before) return read;
-  const versions = { recordVersion: before.recordVersion, logVersion: before.logVersion };
+  const versions = { recordVersion: before.recordVersion, logVersion: before.logVersion, seen: before.seen };
   if (read.lastSeq >= before.lastSeq) return { ...read, ...versions };
   const known = new Set(before.messages.map(({ seq }) => seq));
   const missing = read.messages.filter(({ seq }) => !known.has(seq));

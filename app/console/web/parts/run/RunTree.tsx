@@ -35,6 +35,7 @@ export function RunTree({ run, version }: { run: Run; version: number }) {
           <tr>
             <th scope="col">Run</th>
             <th scope="col">Status</th>
+            <th scope="col" class="right">Open tickets</th>
             <th scope="col" class="right">Tokens</th>
             <th scope="col" class="right">With those below</th>
             <th scope="col" class="right">Executed</th>
@@ -62,7 +63,7 @@ async function readTree(root: string, signal: AbortSignal): Promise<ListedRun[]>
   return runs;
 }
 
-function Row({ row: { run, depth, tokens, tokensWithBelow, isLast }, isHere }: { row: TreeRow; isHere: boolean }) {
+function Row({ row: { run, depth, tokens, tokensWithBelow, ticketsWithBelow, isLast }, isHere }: { row: TreeRow; isHere: boolean }) {
   return (
     <tr {...(isHere ? { "aria-current": true as const } : {})}>
       <td class="node" style={{ paddingLeft: `${12 + depth * 22}px` }}>
@@ -75,6 +76,10 @@ function Row({ row: { run, depth, tokens, tokensWithBelow, isLast }, isHere }: {
       </td>
       <td>
         <RunStatus run={run} />
+      </td>
+      <td class="right number">
+        {run.openTickets > 0 && <a href={pageUrl.ticketsOf(run.id)}>{run.openTickets}</a>}
+        {ticketsWithBelow > run.openTickets && <span class="quiet"> {ticketsWithBelow - run.openTickets} below</span>}
       </td>
       <td class="right number">{NUMBER.format(tokens)}</td>
       <td class="right number quiet">{tokensWithBelow === tokens ? "" : NUMBER.format(tokensWithBelow)}</td>

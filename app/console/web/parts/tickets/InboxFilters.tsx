@@ -9,6 +9,8 @@ export interface Filters {
   agent: string;
   tool: string;
   kind: string;
+  /** What expires first comes first. */
+  byExpiry: boolean;
   /** From a link: only tickets of this run or thread. */
   run: string;
   thread: string;
@@ -17,7 +19,7 @@ export interface Filters {
 /** What expires within an hour expires soon. */
 const HOUR = 3_600_000;
 
-export function isFiltered({ status, ...others }: Filters): boolean {
+export function isFiltered({ status, byExpiry: _, ...others }: Filters): boolean {
   return status !== "open" || Object.values(others).some(Boolean);
 }
 
@@ -47,25 +49,27 @@ export function filtersOf(query: Record<string, string>): Filters {
     agent: query["agent"] ?? "",
     tool: query["tool"] ?? "",
     kind: KINDS.find(([name]) => name === query["kind"])?.[0] ?? "",
+    byExpiry: query["sort"] === "expiry",
     run: query["run"] ?? "",
     thread: query["thread"] ?? "",
   };
 }
 
 /** The parameters of the address; defaults are left out. */
-export function queryOfFilters({ status, mine, agent, tool, kind, run, thread }: Filters): Record<string, string | null> {
+export function queryOfFilters({ status, mine, agent, tool, kind, byExpiry, run, thread }: Filters): Record<string, string | null> {
   return {
     status: status === "open" ? null : status,
     mine: mine ? "1" : null,
     agent: agent || null,
     tool: tool || null,
     kind: kind || null,
+    sort: byExpiry ? "expiry" : null,
     run: run || null,
     thread: thread || null,
   };
 }
 
-export function ticketQuery({ status, mine, agent, tool, kind, run, thread }: Filters, now: Date): TicketQuery {
+export function ticketQuery({ status, mine, agent, tool, kind, byExpiry, run, thread }: Filters, now: Date): TicketQuery {
   return {
     status: status === "all" ? undefined : status === "expiring" ? "open" : status,
     mine,
@@ -73,6 +77,7 @@ export function ticketQuery({ status, mine, agent, tool, kind, run, thread }: Fi
     tool: tool || undefined,
     kind: kind || undefined,
     expiresBefore: status === "expiring" ? new Date(now.getTime() + HOUR) : undefined,
+    byExpiry: byExpiry || status === "expiring",
     run: run || undefined,
     thread: thread || undefined,
   };
@@ -127,6 +132,12 @@ export function InboxFilters({ filters, agents, hasPeople, onChange, isSelecting
           </option>
         ))}
       </select>
+      {filters.status !== "expiring" && (
+        <select aria-label="Order" value={filters.byExpiry ? "expiry" : ""} onChange={(event) => set({ byExpiry: event.currentTarget.value !== "" })}>
+          <option value="">Newest first</option>
+          <option value="expiry">Expiring first</option>
+        </select>
+      )}
       <input
         aria-label="Tool"
         class="tool"

@@ -10,7 +10,7 @@ import { pageUrl } from "../../core/url";
 import { DecisionForm } from "./DecisionForm";
 import { Evidence, LimitEvidence } from "./Evidence";
 import { History } from "./History";
-import { Icon } from "../Icon";
+import { Effect } from "./Effect";
 import { Arguments, FOLD_BYTES } from "../JsonView";
 import { LastMessages } from "./LastMessages";
 import { TicketStatusMark, wordOf } from "../Status";
@@ -93,13 +93,7 @@ function Head({ ticket }: { ticket: TicketDetail }) {
     <header>
       <h1>
         <SafeText text={titleOf(ticket)} />
-        {ticket.effect === "unsafe" && (
-          <span class="badge warn" title="Running it twice repeats its effect">
-            <Icon name="warning" /> unsafe
-          </span>
-        )}
-        {ticket.effect === "read" && <span class="badge ok">only reads</span>}
-        {ticket.effect === "idempotent" && <span class="badge busy">idempotent</span>}
+        <Effect effect={ticket.effect} />
       </h1>
       {ticket.message && ticket.kind !== "input" && !IS_USUAL.test(ticket.message) && (
         <p>

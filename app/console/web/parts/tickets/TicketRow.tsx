@@ -5,6 +5,7 @@ import { shortened } from "../../core/text";
 import { age, duration, fullTime } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { Icon } from "../Icon";
+import { Effect } from "./Effect";
 import { TicketStatusMark, wordOf } from "../Status";
 import { SafeText } from "../Text";
 
@@ -13,7 +14,6 @@ interface TicketRowProps {
   isChosen: boolean;
   isSelected?: boolean;
   votesMissing: number | undefined;
-  isUnsafe?: boolean;
   now: Date;
   onChoose(id: string): void;
 }
@@ -21,7 +21,7 @@ interface TicketRowProps {
 const FIRST_ARGUMENTS = 3;
 const SOON_SECONDS = 15 * 60;
 
-export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, isUnsafe = false, now, onChoose }: TicketRowProps) {
+export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, now, onChoose }: TicketRowProps) {
   const isOpen = ticket.status === "open";
   const choose = (event: MouseEvent) => {
     // Other presses open a tab, as for any link.
@@ -54,7 +54,7 @@ export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, 
       )}
       <span class="detail row tiny">
         <span class="quiet">{ticket.agentId}</span>
-        {isUnsafe && isOpen && ticket.kind === "approval" && <span class="badge warn">unsafe</span>}
+        <Effect effect={ticket.effect} />
         {isOpen ? <Hints ticket={ticket} votesMissing={votesMissing} now={now} /> : <Result ticket={ticket} />}
       </span>
     </a>
