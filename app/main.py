@@ -3,7 +3,6 @@
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp
 
 from app.api import (
@@ -68,6 +67,7 @@ from app.http.openapi import (
 from app.http.origins.cors import CrossOrigin
 from app.http.query_params import require_known_query
 from app.http.request_log import RequestLog
+from app.http.routing.route_table import RouteTable, route_rows
 from app.http.sessions.signer import SessionSigner
 from app.http.sse import StreamOptions
 from app.http.stream_grants import StreamTokenSigner
@@ -144,14 +144,6 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
     )
     errors.install(app)
     idempotency_key.install(app)
-    app.add_middleware(Compression)
-    app.add_middleware(
-        BoundedBody, max_bytes=settings.max_body_bytes, max_file_bytes=settings.max_file_bytes
-    )
-    app.add_middleware(OpeningTurns)
-    app.add_middleware(AbandonedRequests)
-    app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
-    app.add_middleware(RequestLog)
     checks = [Depends(require_readable), Depends(require_known_query)]
     about_runs = (start, runs, retry, interruptions, routes, pending, explain, lineage, summaries)
     for module in (
@@ -190,10 +182,24 @@ def create_app(application: Application, authenticator: Authenticator) -> FastAP
         app.include_router(console.router)
         app.include_router(sign_in.router, dependencies=checks)
     app.add_route("/openapi.json", OpenAPIDocument(app.openapi).respond, include_in_schema=False)
-    # The framework builds a route when it is first looked for, which would delay the first requests.
-    for _ in iter_route_contexts(app.routes):
-        pass
+    _add_middleware(app, settings)
     return app
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """All middleware, the innermost first, for an application that has all its routes.
+
+    This also builds the routes, which the framework would do for the first requests.
+    """
+    app.add_middleware(RouteTable, rows=route_rows(app), handlers=app.exception_handlers)
+    app.add_middleware(Compression)
+    app.add_middleware(
+        BoundedBody, max_bytes=settings.max_body_bytes, max_file_bytes=settings.max_file_bytes
+    )
+    app.add_middleware(OpeningTurns)
+    app.add_middleware(AbandonedRequests)
+    app.add_middleware(CloseWhileDraining, drain_state=app.state.drain_state)
+    app.add_middleware(RequestLog)
 
 
 def _set_health_state(app: FastAPI, application: Application) -> None:

@@ -118,19 +118,24 @@ class AuthorizedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        calls: list[object] = [one.call for one in self.dependant.dependencies]
-        needed = [call for call in calls if isinstance(call, Access)]
-        if len(needed) != 1:
-            raise TypeError(
-                f"{self.path} must depend on one of MayRead, MayWrite, MayDecide, MayFollow…"
-            )
-        [access] = needed
+        access = access_of(self)
 
         async def authorized(request: Request) -> Response:
             request.state.principal = await access.authorize(request)
             return await handle(request)
 
         return authorized
+
+
+def access_of(route: APIRoute) -> Access:
+    """The dependency that authorizes the route's requests. Raises if it has none."""
+    calls: list[object] = [one.call for one in route.dependant.dependencies]
+    needed = [call for call in calls if isinstance(call, Access)]
+    if len(needed) != 1:
+        raise TypeError(
+            f"{route.path} must depend on one of MayRead, MayWrite, MayDecide, MayFollow…"
+        )
+    return needed[0]
 
 
 async def authenticated(request: Request) -> Principal:

@@ -1,18 +1,16 @@
 """Request headers: content negotiation, waiting, tracing, and what must be refused."""
 
 import hashlib
-import json
 import re
-from typing import Any
 
 from fastapi import Request, Response
 
 from app.domain.errors import Invalid, Unreadable, UnsupportedMedia
 from app.http.idempotency_key import keeps_keys
 from app.http.request_log import given_request_id
+from app.http.routing.json_body import is_json, json_body, media_type
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _QUALITY = re.compile(r";\s*q\s*=\s*([\d.]+)\s*$", re.IGNORECASE)
 _WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -55,43 +53,28 @@ async def require_readable(request: Request) -> None:
             "This operation doesn't support Idempotency-Key. Send the request without it.",
         )
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    media_type = headers.get("content-type", "").partition(";")[0].strip()
-    if has_body and not _JSON.fullmatch(media_type):
+    declared = media_type(request)
+    if has_body and not is_json(declared):
         raise UnsupportedMedia(
             "unsupported_media_type",
-            f"The body is {media_type[:100] or 'of no declared type'}. Send JSON, with Content-Type: "
+            f"The body is {declared[:100] or 'of no declared type'}. Send JSON, with Content-Type: "
             "application/json.",
         )
     if has_body:
-        _require_names_once(await request.body())
+        await _require_names_once(request)
 
 
-def _require_names_once(body: bytes) -> None:
+async def _require_names_once(request: Request) -> None:
     """Refuses a field that comes twice. A proxy might have checked the other value."""
     try:
-        json.loads(body, object_pairs_hook=_unique)
-    except _DuplicateName as error:
-        raise Unreadable(
-            "malformed_body", f"The body names {str(error)[:100]!r} twice in one object."
-        ) from None
+        repeated = (await json_body(request)).repeated_name
     except (ValueError, RecursionError):
         # The route's validation reports what is wrong with this body.
         return
-
-
-class _DuplicateName(Exception):
-    pass
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise _DuplicateName(name)
-            seen.add(name)
-    return found
+    if repeated is not None:
+        raise Unreadable(
+            "malformed_body", f"The body names {repeated[:100]!r} twice in one object."
+        )
 
 
 def qualities(accept: str) -> dict[str, float]:

@@ -156,6 +156,7 @@ async def get_run_snapshot(
 
 @router.post(
     "/{run_id}/decisions",
+    response_model=DecidedOut,
     responses=error_responses(
         "run_not_found",
         "ticket_not_found",
@@ -183,12 +184,13 @@ async def decide_tickets(
     principal: MayDecide,
     key: KeyDep,
     included: IncludeDep,
-) -> DecidedOut:
+) -> Response:
     """Decide tickets of a run, all of the batch or none. After 200 the decisions are durable."""
     answers = [decision.to_domain() for decision in body.decisions]
     once = once_for(key, partial(_as_decided, included))
     command = partial(decide, ctx, principal, RunId(run_id), answers, once=once)
-    return _decided_out(included, await decide_and_execute(worker, command))
+    decided = _decided_out(included, await decide_and_execute(worker, command))
+    return Response(decided.model_dump_json(), media_type="application/json")
 
 
 def _as_decided(included: Included, decided: Decided) -> StoredResponse:
