@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { eventsPath, readRun, readSnapshot, type Run } from "./api/runs";
 import type { Me } from "./api/session";
 import { reduceRun, stateOf, type RunState } from "../events/reduceRun";
-import { useDrawn } from "./freeze";
+import { useDrawn } from "./drawing/freeze";
 import { createStore } from "./store";
 import { followInSlot } from "./slottedStream";
 import type { StreamState } from "./stream";

@@ -1,6 +1,6 @@
 /** Whether the page follows changes, and the button that freezes their drawing. */
 import { useKeys } from "../core/keys";
-import { useFreeze } from "../core/freeze";
+import { useFreeze } from "../core/drawing/freeze";
 import type { StreamState } from "../core/stream";
 import { Icon } from "./Icon";
 

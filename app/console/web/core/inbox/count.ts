@@ -1,6 +1,6 @@
 /** The number of open tickets: the badge of the inbox, and of the browser's tab. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { countTickets, type TicketCount, type TicketQuery } from "../api/tickets";
+import { countTickets, type TicketCount, type TicketQuery } from "../api/ticketLists";
 
 /** Changes that come together need one reading. */
 const PAUSE = 2_000;

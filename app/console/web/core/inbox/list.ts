@@ -1,9 +1,10 @@
 /** Loads the inbox, follows its events, and keeps both in a store. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { listTickets, readTicketCursor, type Ticket, type TicketQuery } from "../api/tickets";
+import { listTickets, readTicketCursor, type TicketQuery } from "../api/ticketLists";
+import type { Ticket } from "../api/tickets";
 import type { Me } from "../api/session";
 import { EMPTY_INBOX, reduceInbox, withNewer, type InboxState } from "../../events/reduceInbox";
-import { useDrawn } from "../freeze";
+import { useDrawn } from "../drawing/freeze";
 import { createStore } from "../store";
 import { streamName } from "../changes";
 import { notifyOf } from "./notify";

@@ -4,7 +4,7 @@ import type { Me } from "../api/session";
 import { useChanges } from "../changes";
 import { listRuns, type RunQuery } from "../api/runLists";
 import { changesBetween, EMPTY_RUNS, firstPage, polled, replaced, withMore, withNewer, type RunListState } from "../../events/runList";
-import { useDrawn } from "../freeze";
+import { useDrawn } from "../drawing/freeze";
 import { createStore } from "../store";
 import { usePoll } from "../visible";
 

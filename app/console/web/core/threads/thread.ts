@@ -4,7 +4,7 @@ import { listPending, readThreadSnapshot, threadEventsPath, type PendingInput, t
 import type { Run } from "../api/runs";
 import type { Me } from "../api/session";
 import { reduceRun, stateOf, type RunState } from "../../events/reduceRun";
-import { useDrawn } from "../freeze";
+import { useDrawn } from "../drawing/freeze";
 import { createStore } from "../store";
 import { followInSlot } from "../slottedStream";
 import type { StreamState } from "../stream";

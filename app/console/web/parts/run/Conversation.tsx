@@ -4,7 +4,7 @@ import type { Me } from "../../core/api/session";
 import type { Message } from "../../core/api/messages";
 import type { Ticket } from "../../core/api/tickets";
 import { memo } from "../../core/memo";
-import { useStickToBottom } from "../../core/stick";
+import { useStickToBottom } from "../../core/drawing/stick";
 import type { OpenMessage, RunState } from "../../events/reduceRun";
 import { Call } from "./Call";
 import { Images } from "./Images";

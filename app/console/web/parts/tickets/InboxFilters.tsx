@@ -1,7 +1,8 @@
 /** The filters of the inbox. They are in the address, so that a filtered inbox can be bookmarked. */
 import { useState } from "preact/hooks";
 import { shortId } from "../../core/ids";
-import type { TicketQuery, TicketStatus } from "../../core/api/tickets";
+import type { TicketQuery } from "../../core/api/ticketLists";
+import type { TicketStatus } from "../../core/api/tickets";
 
 export interface Filters {
   status: TicketStatus | "expiring" | "all";

@@ -1,6 +1,7 @@
 /** The last decisions, for an inbox that is empty. */
 import { useEffect, useState } from "preact/hooks";
-import { listTickets, type Ticket } from "../../core/api/tickets";
+import { listTickets } from "../../core/api/ticketLists";
+import type { Ticket } from "../../core/api/tickets";
 import { TicketRow } from "./TicketRow";
 
 const SHOWN = 5;

@@ -1,6 +1,6 @@
 /** Freezes live drawing (WCAG 2.2.2): the page reads on, and draws what has come when its user follows again. */
 import { useRef, useState } from "preact/hooks";
-import { createStore, useStore, type Store } from "./store";
+import { createStore, useStore, type Store } from "../store";
 
 const frozen = createStore(false);
 
