@@ -61,7 +61,7 @@ class Probe:
         return Call(tool=self.name, arguments={"text": text} if text else {}, id=CallId(id))
 
     async def was_reached(self) -> None:
-        await asyncio.wait_for(self.reached.wait(), 15)
+        await asyncio.wait_for(self.reached.wait(), 60)
 
     def _question(self, number: int, ctx: ToolContext) -> Any:
         asked = ctx.suspend(f"Question {number}?", action="ask")
