@@ -343,7 +343,7 @@ UNFENCED: Mapping[str, str] = {
     "cancel_requests.release": "only rows that name this worker as their owner",
     **dict.fromkeys(
         (
-            "cancel_requests.unattended",
+            "unattended.with_cancel_request",
             "deliveries.enqueue_followup",
             "idempotency.delete_old",
             "run_ends.overdue",

@@ -6,6 +6,7 @@ Also to cancel a child that its parent no longer needs, and to delete a child th
 """
 
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -32,7 +33,9 @@ from app.domain.runs.runs import RunStatus
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, TicketStatus
 from app.storage.children.child_runs import IS_OPEN_CHILD
 from app.storage.postgres.database import Connection
+from app.storage.postgres.statements import Prepared, prepared
 from app.storage.queue.failed_followups import is_put_off
+from app.storage.runs.unattended import GRACE, LIMIT
 from app.storage.tables import child_tickets, runs, tasks, tickets
 
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -46,19 +49,7 @@ _task_is_open = tasks.c.status == TaskStatus.RUNNING.value
 
 async def of_children(connection: Connection, *, grace: float, limit: int) -> list[ChildFollowup]:
     """Follow-ups that were due `grace` ago, without those that failed and wait for a retry or were given up."""
-    due_before = func.now() - timedelta(seconds=grace)
-    due = [
-        statement(due_before)
-        for statement in (
-            _for_tickets,
-            _for_tasks,
-            _to_show_of_tickets,
-            _to_show_of_tasks,
-            _to_show_closed,
-            _to_cancel,
-            _to_delete,
-        )
-    ]
+    values = {"grace": timedelta(seconds=grace), "limit": limit}
     return [
         ChildFollowup(
             kind=FollowupKind(row.kind),
@@ -66,9 +57,25 @@ async def of_children(connection: Connection, *, grace: float, limit: int) -> li
             parent_run_id=RunId(row.parent),
             child_run_id=RunId(row.child),
         )
-        for statement in due
-        for row in await connection.execute(statement.limit(limit))
+        for statement in _statements()
+        for row in await connection.execute(statement, values)
     ]
+
+
+@cache
+def _statements() -> list[Prepared]:
+    """All searches, which a sweep does one after the other."""
+    searches = (
+        _for_tickets,
+        _for_tasks,
+        _to_show_of_tickets,
+        _to_show_of_tasks,
+        _to_show_closed,
+        _to_cancel,
+        _to_delete,
+    )
+    due_before = func.now() - GRACE
+    return [prepared(search(due_before).limit(LIMIT)) for search in searches]
 
 
 def _due(due_before: Any, kind: Any, tenant: Any, parent: Any, child: Any) -> Select[Any]:

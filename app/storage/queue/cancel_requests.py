@@ -1,17 +1,10 @@
-"""Cancel requests that no worker is carrying out: found for the sweeper, released by a blocked process."""
-
-from datetime import timedelta
-
-from sqlalchemy import ColumnElement, func, select
+"""Cancel requests of runs: whether a run has one, and their release by a blocked process."""
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
-from app.domain.runs.runs import RunStatus
 from app.storage.postgres.connect import RawConnection
-from app.storage.postgres.database import Connection, RawPool
+from app.storage.postgres.database import RawPool
 from app.storage.queue import deliveries
 from app.storage.runs.runs import RunKey
-from app.storage.runs.unattended import is_without_owner, keys_of
-from app.storage.tables import runs
 
 _RELEASE = """
 UPDATE runs SET owner = NULL, updated_at = now(),
@@ -41,35 +34,6 @@ async def release(connection: RawConnection, owner: WorkerId) -> list[RunKey]:
         for key in released:
             await deliveries.enqueue_on(connection, key, is_cancel=True)
     return released
-
-
-async def unattended(
-    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
-) -> list[RunKey]:
-    """Runs with a cancel request that no live worker executes, of all tenants; for the sweeper.
-
-    A waiting run has such a request if it came right before the suspension. Its delivery was committed with
-    the suspension, and counts as lost after `grace`.
-    """
-    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    return [
-        *await _requested(connection, is_without_owner(heartbeat_timeout, grace), limit),
-        *await _requested(
-            connection, (runs.c.status == RunStatus.WAITING.value) & is_past_grace, limit
-        ),
-    ]
-
-
-async def _requested(
-    connection: Connection, condition: ColumnElement[bool], limit: int
-) -> list[RunKey]:
-    return await keys_of(
-        connection,
-        select(runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
-        .where(condition, runs.c.cancel_requested_at.is_not(None))
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
 
 
 async def is_requested(pool: RawPool, key: RunKey) -> bool:

@@ -1,25 +1,68 @@
 """Runs that a worker should execute, but that have no live worker and no delivery. The sweeper enqueues them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Integer,
+    Interval,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+)
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunStatus, WaitingReason
 from app.domain.tickets.tickets import TicketKind, TicketStatus
 from app.storage.postgres.database import Connection
+from app.storage.postgres.statements import Prepared, prepared
 from app.storage.runs.pauses import CLAIMABLE, NOT_PAUSED
 from app.storage.runs.runs import RunKey
 from app.storage.tables import runs, tickets, workers
 
 _key_columns = (runs.c.tenant, runs.c.thread_id, runs.c.id, runs.c.attempt)
 
+GRACE = bindparam("grace", type_=Interval())
+LIMIT = bindparam("limit", type_=Integer())
+_HEARTBEAT_TIMEOUT = bindparam("heartbeat_timeout", type_=Interval())
+_IS_PAST_GRACE: ColumnElement[bool] = runs.c.updated_at < func.now() - GRACE
 
-async def keys_of(connection: Connection, statement: Select[Any]) -> list[RunKey]:
-    """The runs that a statement selects by tenant, thread_id, id and attempt."""
-    rows = await connection.execute(statement)
+_IS_WITHOUT_OWNER: ColumnElement[bool] = and_(
+    runs.c.admitted,
+    runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
+    or_(
+        runs.c.owner.is_(None) & _IS_PAST_GRACE,
+        runs.c.owner.is_not(None)
+        & ~exists().where(
+            workers.c.id == runs.c.owner,
+            workers.c.heartbeat_at > func.now() - _HEARTBEAT_TIMEOUT,
+        ),
+    ),
+)
+"""An admitted run that is not suspended, and that no live worker owns."""
+
+
+def _search(*conditions: ColumnElement[bool], order: Any = runs.c.updated_at) -> Prepared:
+    return prepared(select(*_key_columns).where(*conditions).order_by(order).limit(LIMIT))
+
+
+async def _found(
+    connection: Connection, search: Prepared, limit: int, **values: float
+) -> list[RunKey]:
+    """The runs that a search finds. `values` are times in seconds."""
+    times = {name: timedelta(seconds=seconds) for name, seconds in values.items()}
+    return _keys(await connection.execute(search, {"limit": limit, **times}))
+
+
+def _keys(rows: Iterable[Any]) -> list[RunKey]:
     return [
         RunKey(Tenant(row.tenant), ThreadId(row.thread_id), RunId(row.id), row.attempt)
         for row in rows
@@ -35,6 +78,9 @@ async def may_sweep(connection: Connection) -> bool:
     return bool((await connection.execute(statement)).scalar_one())
 
 
+_WITHOUT_OWNER = _search(_IS_WITHOUT_OWNER, CLAIMABLE)
+
+
 async def without_owner(
     connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
 ) -> list[RunKey]:
@@ -42,27 +88,55 @@ async def without_owner(
 
     A run without owner that changed within `grace` is left out: its delivery is still queued.
     """
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(is_without_owner(heartbeat_timeout, grace), CLAIMABLE)
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
+    times = {"heartbeat_timeout": heartbeat_timeout, "grace": grace}
+    return await _found(connection, _WITHOUT_OWNER, limit, **times)
 
 
-def is_without_owner(heartbeat_timeout: float, grace: float) -> ColumnElement[bool]:
-    """An admitted run that is not suspended, and that no live worker owns."""
-    alive = exists().where(
-        workers.c.id == runs.c.owner,
-        workers.c.heartbeat_at > func.now() - timedelta(seconds=heartbeat_timeout),
+_HAS_CANCEL_REQUEST: ColumnElement[bool] = runs.c.cancel_requested_at.is_not(None)
+_CANCELLED = (
+    _search(_IS_WITHOUT_OWNER, _HAS_CANCEL_REQUEST),
+    _search(runs.c.status == RunStatus.WAITING.value, _IS_PAST_GRACE, _HAS_CANCEL_REQUEST),
+)
+
+
+async def with_cancel_request(
+    connection: Connection, *, heartbeat_timeout: float, grace: float, limit: int
+) -> list[RunKey]:
+    """Runs with a cancel request that no live worker executes, of all tenants; for the sweeper.
+
+    A waiting run has such a request if it came right before the suspension. Its delivery was committed with
+    the suspension, and counts as lost after `grace`.
+    """
+    times = {"heartbeat_timeout": heartbeat_timeout, "grace": grace}
+    return [
+        key for search in _CANCELLED for key in await _found(connection, search, limit, **times)
+    ]
+
+
+_limit_tickets = tickets.alias("limit_tickets")
+_HAS_OPEN_LIMIT = exists().where(
+    _limit_tickets.c.tenant == runs.c.tenant,
+    _limit_tickets.c.run_id == runs.c.id,
+    _limit_tickets.c.kind == TicketKind.LIMIT.value,
+    _limit_tickets.c.status == TicketStatus.OPEN.value,
+)
+_WITH_UNNOTICED_DECISION = prepared(
+    select(*_key_columns)
+    .join_from(tickets, runs, (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id))
+    .where(
+        tickets.c.status.in_(("decided", "expired")),
+        tickets.c.applied_at.is_(None),
+        tickets.c.updated_at < func.now() - GRACE,
+        runs.c.status == RunStatus.WAITING.value,
+        runs.c.waiting_reason.not_in(
+            (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
+        ),
+        NOT_PAUSED,
+        ~_HAS_OPEN_LIMIT,
     )
-    is_past_grace = runs.c.updated_at < func.now() - timedelta(seconds=grace)
-    return and_(
-        runs.c.admitted,
-        runs.c.status.in_((RunStatus.CREATED.value, RunStatus.RUNNING.value)),
-        or_(runs.c.owner.is_(None) & is_past_grace, runs.c.owner.is_not(None) & ~alive),
-    )
+    .order_by(tickets.c.updated_at)
+    .limit(LIMIT)
+)
 
 
 async def with_unnoticed_decision(
@@ -73,92 +147,57 @@ async def with_unnoticed_decision(
     Searched by ticket, because a million runs may wait. Runs that wait for their agent's version, for a rate
     limit or for a decision about a limit are left out: they can't use the decision yet.
     """
-    its_run = (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id)
-    limit_tickets = tickets.alias("limit_tickets")
-    has_open_limit = exists().where(
-        limit_tickets.c.tenant == runs.c.tenant,
-        limit_tickets.c.run_id == runs.c.id,
-        limit_tickets.c.kind == TicketKind.LIMIT.value,
-        limit_tickets.c.status == TicketStatus.OPEN.value,
-    )
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .join_from(tickets, runs, its_run)
-        .where(
-            tickets.c.status.in_(("decided", "expired")),
-            tickets.c.applied_at.is_(None),
-            tickets.c.updated_at < func.now() - timedelta(seconds=grace),
-            runs.c.status == RunStatus.WAITING.value,
-            runs.c.waiting_reason.not_in(
-                (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
-            ),
-            NOT_PAUSED,
-            ~has_open_limit,
-        )
-        .order_by(tickets.c.updated_at)
-        .limit(limit),
-    )
+    return await _found(connection, _WITH_UNNOTICED_DECISION, limit, grace=grace)
+
+
+_WITH_UNREAD_INPUT = _search(
+    runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
+    runs.c.unread_inputs > 0,
+    NOT_PAUSED,
+    _IS_PAST_GRACE,
+)
 
 
 async def with_unread_input(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs that wait for their tasks and got a report at least `grace` ago; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.BACKGROUND_TASKS.value,
-            runs.c.unread_inputs > 0,
-            NOT_PAUSED,
-            runs.c.updated_at < func.now() - timedelta(seconds=grace),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
+    return await _found(connection, _WITH_UNREAD_INPUT, limit, grace=grace)
+
+
+_RESUMED = _search(
+    runs.c.waiting_reason == WaitingReason.MANUAL_PAUSE.value,
+    runs.c.pause_requested_at.is_(None),
+    _IS_PAST_GRACE,
+)
 
 
 async def resumed(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs whose pause was removed at least `grace` ago and that still wait; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.MANUAL_PAUSE.value,
-            runs.c.pause_requested_at.is_(None),
-            runs.c.updated_at < func.now() - timedelta(seconds=grace),
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
+    return await _found(connection, _RESUMED, limit, grace=grace)
+
+
+_WAITING_FOR_VERSION = _search(
+    runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
+    runs.c.agent_version == any_(bindparam("versions", type_=ARRAY(Text))),
+    NOT_PAUSED,
+)
 
 
 async def waiting_for_version(
     connection: Connection, versions: Sequence[AgentVersion], limit: int
 ) -> list[RunKey]:
     """Runs that wait for one of these agent versions; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.AGENT_VERSION_UNAVAILABLE.value,
-            runs.c.agent_version.in_(versions),
-            NOT_PAUSED,
-        )
-        .order_by(runs.c.updated_at)
-        .limit(limit),
-    )
+    values = {"versions": list(versions), "limit": limit}
+    return _keys(await connection.execute(_WAITING_FOR_VERSION, values))
+
+
+_PAST_RATE_LIMIT = _search(
+    runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
+    runs.c.waiting_until < func.now() - GRACE,
+    NOT_PAUSED,
+    order=runs.c.waiting_until,
+)
 
 
 async def past_rate_limit(connection: Connection, *, grace: float, limit: int) -> list[RunKey]:
     """Runs whose rate limit ended at least `grace` ago and that still wait; for the sweeper."""
-    return await keys_of(
-        connection,
-        select(*_key_columns)
-        .where(
-            runs.c.waiting_reason == WaitingReason.RATE_LIMIT.value,
-            runs.c.waiting_until < func.now() - timedelta(seconds=grace),
-            NOT_PAUSED,
-        )
-        .order_by(runs.c.waiting_until)
-        .limit(limit),
-    )
+    return await _found(connection, _PAST_RATE_LIMIT, limit, grace=grace)

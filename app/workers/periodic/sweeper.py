@@ -12,7 +12,7 @@ from app.agents.registry import AgentRegistry
 from app.domain.children.followups import Followup
 from app.storage.children import background_tasks, lost_followups
 from app.storage.postgres.database import Connection, Database
-from app.storage.queue import cancel_requests, deliveries, run_ends
+from app.storage.queue import deliveries, run_ends
 from app.storage.runs import unattended
 from app.workers.liveness.outage_allowance import OutageAllowance
 from app.workers.periodic.loop import PeriodicJob
@@ -86,7 +86,7 @@ class Sweeper(PeriodicJob):
             connection, self._registry.known_versions(), BATCH_SIZE
         )
         enqueued = [await deliveries.enqueue(connection, key) for key in found]
-        to_cancel = await cancel_requests.unattended(
+        to_cancel = await unattended.with_cancel_request(
             connection, heartbeat_timeout=timeout, grace=grace, limit=BATCH_SIZE
         )
         enqueued += [await deliveries.enqueue(connection, key, is_cancel=True) for key in to_cancel]
