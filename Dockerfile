@@ -12,7 +12,7 @@ ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
 RUN pip install --no-cache-dir 'uv>=0.9,<1'
 WORKDIR /holdfast
 COPY pyproject.toml uv.lock README.md ./
-# Packages of model providers: anthropic, google, openai. OpenAI-compatible servers need none.
+# Packages of model providers: anthropic, google, google-cloud, openai. OpenAI-compatible servers need none.
 ARG PROVIDERS=""
 RUN uv sync --frozen --no-default-groups --extra nats --extra s3 ${PROVIDERS:+$(printf -- ' --extra=%s' $PROVIDERS)} --no-install-project
 COPY migrations ./migrations

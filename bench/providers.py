@@ -12,15 +12,14 @@ from tests.support.transcripts import ADD, asking
 SHORT, LONG = 20, 2_000
 """The pieces of an answer, all of which the fake provider sends without a pause."""
 ROUNDS = 5
-OURS = Mark("<= 10 us", most=10e-6)
-THROUGH_A_LIBRARY = Mark("<= 30 us", most=30e-6)
-MARKS = {"openai": OURS, "anthropic": OURS, "google": THROUGH_A_LIBRARY}
+PROVIDERS = ("openai", "anthropic", "google")
+PIECE = Mark("<= 10 us", most=10e-6)
 
 
 async def providers(model_url: str, *, answers: int) -> list[Line]:
     """Ask the fake provider over the wire of each. The adapters run in this process."""
     lines: list[Line] = []
-    for name, mark in MARKS.items():
+    for name in PROVIDERS:
         address = model_url if name == "openai" else model_url.removesuffix("/v1")
         specs = [
             ModelSpec(
@@ -44,7 +43,7 @@ async def providers(model_url: str, *, answers: int) -> list[Line]:
             Line(
                 f"{name}: CPU per piece",
                 microseconds(piece),
-                mark=mark,
+                mark=PIECE,
                 judged=piece,
             ),
         ]

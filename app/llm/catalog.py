@@ -10,6 +10,7 @@ import httpx2
 
 from app.domain.errors import ConfigurationError
 from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicModel
+from app.llm.google.model import GOOGLE_BASE_URL, GoogleModel
 from app.llm.http.client import streaming_client
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.encoded_messages import DEFAULT_BYTES, EncodedMessages
@@ -20,6 +21,7 @@ from app.llm.scripted.model import ScriptedModel
 from app.llm.scripted.scripts import SCRIPTS
 from app.llm.specs import (
     ANTHROPIC,
+    GOOGLE,
     OPENAI_BASE_URL,
     OPENAI_COMPATIBLE,
     OWN_ADAPTERS,
@@ -43,7 +45,7 @@ KEY_VARIABLES = tuple(
 """The environment variables of the providers' keys, for models that name none."""
 _ANY_PROVIDER = "pydantic-ai"
 _OPTIONAL_PACKAGES: Mapping[str, tuple[str, str]] = {
-    "google": ("google", "google.genai"),
+    "google-cloud": ("google-cloud", "google.genai"),
 }
 """Of providers: Holdfast's optional dependency, and the module that it installs."""
 
@@ -145,6 +147,12 @@ class ModelCatalog:
             endpoint = self._endpoint(spec, ANTHROPIC_BASE_URL)
             try:
                 return AnthropicModel(endpoint, self._shared_client())
+            except ConfigurationError as error:
+                raise ConfigurationError(f"[models.{spec.name}] {error}") from None
+        if spec.provider == GOOGLE:
+            endpoint = self._endpoint(spec, GOOGLE_BASE_URL)
+            try:
+                return GoogleModel(endpoint, self._shared_client())
             except ConfigurationError as error:
                 raise ConfigurationError(f"[models.{spec.name}] {error}") from None
         return self._pydantic_ai_model(spec)

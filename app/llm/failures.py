@@ -21,6 +21,7 @@ _KINDS_BY_TEXT: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
             "context window",
             "prompt is too long",
             "exceeds the maximum number of tokens",
+            "number of tokens allowed",
         ),
     ),
     (
@@ -29,7 +30,10 @@ _KINDS_BY_TEXT: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
     ),
     (
         FailureKind.UNAUTHORIZED,
-        ("insufficient_quota", "billing", "credit balance is too low", "invalid_api_key"),
+        (
+            *("insufficient_quota", "billing", "credit balance is too low"),
+            *("invalid_api_key", "api_key_invalid"),
+        ),
     ),
     (FailureKind.MODEL_NOT_FOUND, ("model_not_found", "deploymentnotfound")),
     (FailureKind.OVERLOADED, ("overloaded", "service_unavailable", "at capacity")),
@@ -54,6 +58,9 @@ def kind_of_status(status: int, text: str = "") -> FailureKind:
             return FailureKind.TIMEOUT
         case 413:
             return FailureKind.CONTEXT_OVERFLOW
+        case 429 if "resource_exhausted" in text.lower():
+            # Google names billing in the text of each of its rate limits.
+            return FailureKind.RATE_LIMITED
         case 429:
             return (
                 kind
@@ -82,9 +89,10 @@ def kind_of_text(text: str) -> FailureKind | None:
 def failure_of_error(error: Any) -> InferenceFailed:
     """Convert an error object of a stream. The stream's HTTP status was 200."""
     message, words, code = _parts(error)
+    delay = retry_delay(error)
     if code.isdigit() and 400 <= int(code) < 600:
-        return failed(kind_of_status(int(code), words), message)
-    return failed(kind_of_text(words) or FailureKind.PROVIDER, message)
+        return failed(kind_of_status(int(code), words), message, retry_after=delay)
+    return failed(kind_of_text(words) or FailureKind.PROVIDER, message, retry_after=delay)
 
 
 def failure_of_answer(
@@ -92,14 +100,17 @@ def failure_of_answer(
 ) -> InferenceFailed:
     """Convert a response whose status is an error."""
     text = body.decode("utf-8", "replace")
+    delay = retry_after(headers, now)
     try:
-        message, words, _ = _parts(json.loads(text))
+        error = json.loads(text)
+        message, words, _ = _parts(error)
+        delay = retry_delay(error) if delay is None else delay
     except ValueError:
         message, words = _one_line(text), text
     return failed(
         kind_of_status(status, words),
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
-        retry_after=retry_after(headers, now),
+        retry_after=delay,
     )
 
 
@@ -121,16 +132,38 @@ def message_of(body: Any) -> str:
 
 def _parts(body: Any) -> tuple[str, str, str]:
     """The message, all text, and the code of an error body, in any of the shapes that servers use."""
-    if isinstance(body, list) and body:
-        body = body[0]
-    if isinstance(body, Mapping) and "error" in body:
-        body = body["error"]
+    body = _error_in(body)
     if not isinstance(body, Mapping):
         return _one_line(str(body)), str(body), ""
     message = body.get("message") or body.get("detail") or ""
     code = str(body.get("code") or "")
-    words = f"{code} {body.get('type') or ''} {body.get('status') or ''} {message}"
+    reasons = " ".join(str(each.get("reason") or "") for each in _details_of(body))
+    words = f"{code} {body.get('type') or ''} {body.get('status') or ''} {reasons} {message}"
     return _one_line(str(message) or code or "no reason given"), words, code
+
+
+def _error_in(body: Any) -> Any:
+    """The error object of a body."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    return body["error"] if isinstance(body, Mapping) and "error" in body else body
+
+
+def _details_of(error: Any) -> list[Mapping[str, Any]]:
+    """The details of an error in Google's shape, such as its reason and the delay before the next request."""
+    details = error.get("details") if isinstance(error, Mapping) else None
+    return (
+        [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+    )
+
+
+def retry_delay(body: Any) -> float | None:
+    """The delay in seconds that an error's details ask for, as Google writes it: `"17.5s"`."""
+    for each in _details_of(_error_in(body)):
+        delay = each.get("retryDelay")
+        if isinstance(delay, str) and (seconds := _seconds(delay.removesuffix("s"))) is not None:
+            return seconds
+    return None
 
 
 def _one_line(text: str) -> str:

@@ -15,7 +15,8 @@ DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-5-5"
 
 OPENAI_COMPATIBLE = frozenset({"openai", "openai-compatible"})
 ANTHROPIC = "anthropic"
-OWN_ADAPTERS = OPENAI_COMPATIBLE | {ANTHROPIC}
+GOOGLE = "google"
+OWN_ADAPTERS = OPENAI_COMPATIBLE | {ANTHROPIC, GOOGLE}
 """The providers that need no SDK."""
 SCRIPTED = "scripted"
 

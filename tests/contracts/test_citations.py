@@ -173,6 +173,8 @@ async def test_a_model_has_no_tools_of_its_provider_unless_its_options_name_them
     [
         ("anthropic", "web_search", "must be a list of names"),
         ("anthropic", ["web_serch"], "names 'web_serch'; there are: code_execution, web_fetch"),
+        ("google", "web_search", "must be a list of names"),
+        ("google", ["web_serch"], "names 'web_serch'; there are: code_execution, web_fetch"),
         ("deepseek", ["web_search"], 'needs another provider, such as "openai-responses"'),
     ],
 )

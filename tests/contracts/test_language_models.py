@@ -66,8 +66,9 @@ KEY = "sk-very-secret-key"
 OURS, ORACLE, SCRIPTED = "ours", "sdk-openai", "scripted"
 ANTHROPIC, ANTHROPIC_ORACLE = "anthropic", "sdk-anthropic"
 OPENAI_WIRES = (OURS, ORACLE)
-WIRES = (*OPENAI_WIRES, ANTHROPIC, ANTHROPIC_ORACLE, "sdk-google")
-OWN = (OURS, ANTHROPIC)
+GOOGLE, GOOGLE_ORACLE = "google", "sdk-google"
+WIRES = (*OPENAI_WIRES, ANTHROPIC, ANTHROPIC_ORACLE, GOOGLE, GOOGLE_ORACLE)
+OWN = (OURS, ANTHROPIC, GOOGLE)
 ALL = (*WIRES, SCRIPTED)
 
 
@@ -99,8 +100,10 @@ def _spec(kind: str, model: str, provider: FakeProvider) -> ModelSpec:
             name, model, address = "pydantic-ai", f"openai-chat:{model}", provider.base_url
         case "sdk-anthropic":
             name, model, address = "pydantic-ai", f"anthropic:{model}", provider.origin
+        case "sdk-google":
+            name, model, address = "pydantic-ai", f"google:{model}", provider.origin
         case _:
-            name, address = kind.removeprefix("sdk-"), provider.origin
+            name, address = kind, provider.origin
     return ModelSpec(name=kind, provider=name, model=model, base_url=address, api_key=KEY)
 
 
@@ -403,12 +406,16 @@ async def test_a_budget_becomes_the_nearest_effort(models: Models, kind: str) ->
     assert models.provider.asked()["reasoning_effort"] == "medium"
 
 
-@pytest.mark.parametrize("kind", [ANTHROPIC, ANTHROPIC_ORACLE])
-async def test_anthropic_and_google_get_the_budget_unchanged(models: Models, kind: str) -> None:
+@pytest.mark.parametrize(
+    "anthropic, google", [(ANTHROPIC, GOOGLE), (ANTHROPIC_ORACLE, GOOGLE_ORACLE)]
+)
+async def test_anthropic_and_google_get_the_budget_unchanged(
+    models: Models, anthropic: str, google: str
+) -> None:
     options = InferenceOptions(reasoning_effort=ThinkingBudget(4000), max_tokens=9000)
-    await collect(models.of(kind), asking("hello", options=options))
+    await collect(models.of(anthropic), asking("hello", options=options))
     assert models.provider.asked()["thinking"]["budget_tokens"] == 4000
-    await collect(models.of("sdk-google", "gemini-2.5-flash"), asking("hello", options=options))
+    await collect(models.of(google, "gemini-2.5-flash"), asking("hello", options=options))
     config = models.provider.asked()["generationConfig"]["thinkingConfig"]
     assert 4000 in config.values()
 

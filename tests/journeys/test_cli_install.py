@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 TOOL = "from price_list import PRICE\n\nfrom holdfast import tool\n\n\n"
 TOOL += '@tool\nasync def price() -> int:\n    """The price."""\n    return PRICE\n'
 AGENTS = '[models.m]\nprovider = "scripted"\n[tools]\nmodules = ["tools"]\n[agents.a]\nmodel = "m"\ntools = ["price"]\n'
-GOOGLE = '[models.m]\nprovider = "google"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
+GOOGLE_CLOUD = '[models.m]\nprovider = "google-cloud"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
 
 
 @pytest.fixture
@@ -130,11 +130,11 @@ def test_a_provider_whose_packages_are_missing_is_named_with_the_command(
     tmp_path: Path, python: Path
 ) -> None:
     """The modules of the SDK are hidden, as they are in an installation without it."""
-    (tmp_path / "agents.toml").write_text(GOOGLE)
+    (tmp_path / "agents.toml").write_text(GOOGLE_CLOUD)
     [packages] = python.parent.parent.glob("lib/python*/site-packages")
     hidden = "import sys; sys.modules['google.genai'] = None; sys.modules['pydantic_ai'] = None"
     (packages / "hidden.pth").write_text(f"{hidden}\n")
     shown = command(python, "doctor", "--agents", str(tmp_path))
     assert shown.returncode == 1
-    assert "run `holdfast install --provider google`" in shown.stdout
+    assert "run `holdfast install --provider google-cloud`" in shown.stdout
     assert shutil.which("uv", path=str(HOLDFAST.parent)) is not None

@@ -22,7 +22,7 @@ from tests.support.servers import serving
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 UV = HOLDFAST.with_name("uv")
-GOOGLE = '[models.m]\nprovider = "google"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
+GOOGLE_CLOUD = '[models.m]\nprovider = "google-cloud"\nmodel = "gemini"\n[agents.a]\nmodel = "m"\n'
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
@@ -136,8 +136,8 @@ async def test_a_folder_of_migrations_in_the_search_path_is_not_used(
 
 
 def checked(programs: Path, folder: Path) -> str:
-    """What `holdfast doctor` says of agents on a model of Google."""
-    (folder / "agents.toml").write_text(GOOGLE)
+    """What `holdfast doctor` says of agents on a model of Google Cloud."""
+    (folder / "agents.toml").write_text(GOOGLE_CLOUD)
     settings = {
         "GOOGLE_API_KEY": "none",
         "HOLDFAST_AGENTS": str(folder / "agents.toml"),
@@ -163,10 +163,10 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
     install = (UV, "pip", "install", "--quiet", "--python", python)
     run(*install, f"{installed.wheel}[embedded]", folder=empty)
     missing = checked(python.parent, empty)
-    assert "run `holdfast install --provider google`" in missing
+    assert "run `holdfast install --provider google-cloud`" in missing
     environment = ENVIRONMENT | {"PATH": f"{UV.parent}{os.pathsep}{ENVIRONMENT['PATH']}"}
     done = subprocess.run(
-        [python.parent / "holdfast", "install", "--provider", "google"],
+        [python.parent / "holdfast", "install", "--provider", "google-cloud"],
         cwd=empty,
         env=environment,
         capture_output=True,
@@ -177,7 +177,7 @@ def test_packages_of_a_provider_are_left_out_and_added_by_one_command(
     run(UV, "pip", "check", "--python", python, folder=empty)
 
 
-@pytest.mark.parametrize("provider", ["google", "openai"])
+@pytest.mark.parametrize("provider", ["google-cloud", "openai"])
 def test_every_provider_is_an_extra_of_the_wheel(
     installed: Installed, empty: Path, provider: str
 ) -> None:
@@ -185,5 +185,5 @@ def test_every_provider_is_an_extra_of_the_wheel(
     run(UV, "venv", "--quiet", "--python", sys.executable, empty / "venv", folder=empty)
     wanted = f"{installed.wheel}[{provider}]"
     run(UV, "pip", "install", "--quiet", "--python", python, wanted, folder=empty)
-    module = {"google": "google.genai"}.get(provider, provider)
+    module = {"google-cloud": "google.genai"}.get(provider, provider)
     run(python, "-c", f"import app.llm.pydantic_ai.model, {module}", folder=empty)

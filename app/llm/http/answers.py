@@ -65,9 +65,12 @@ class AnswerEndpoint:
             await response.aclose()
 
     async def open(
-        self, body: bytes, more_headers: Mapping[str, str] | None = None
+        self,
+        body: bytes,
+        more_headers: Mapping[str, str] | None = None,
+        url: httpx2.URL | None = None,
     ) -> httpx2.Response:
-        """Send a request. Raises `InferenceFailed` if the answer isn't a stream."""
+        """Send a request, to this address if one is given. Raises `InferenceFailed` if the answer isn't a stream."""
         limits = {
             "connect": min(CONNECT_TIMEOUT_SECONDS, self._timeout),
             "write": self._timeout,
@@ -79,7 +82,7 @@ class AnswerEndpoint:
             headers = httpx2.Headers(headers)
             headers.update(more_headers)
         request = httpx2.Request(
-            "POST", self.url, headers=headers, content=body, extensions={"timeout": limits}
+            "POST", url or self.url, headers=headers, content=body, extensions={"timeout": limits}
         )
         try:
             response = await self._client.send(request, stream=True)

@@ -1,0 +1,191 @@
+"""The transcript as contents of the Gemini API: those of the user, and the model's answers between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from app.domain.ids import CallId
+from app.domain.json_values import as_object, with_sorted_keys
+from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
+from app.domain.threads.messages import (
+    Block,
+    Media,
+    Message,
+    Role,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolOutcome,
+    ToolUse,
+    UnknownBlock,
+)
+from app.domain.threads.provider_data import PartKind, ProviderPart
+from app.llm.google.media import media_part, media_type_of
+from app.llm.google.model_traits import ModelTraits
+from app.llm.google.options import Body
+from app.llm.google.provider_data import SIGNATURE, parts_of, signature_in
+
+OMITTED_HISTORY = "[The conversation goes on from here; what was before is left out.]"
+"""Inserted when a shortened history begins with an answer. The API needs a message of the user first."""
+_NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+"""Stands for the signature of an answer's first call, which the API needs: `skip_thought_signature_validator`."""
+_RESPONSE = "functionResponse"
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The contents of a request, and the system messages, which stand before them."""
+
+    contents: list[Body] = field(default_factory=list)
+    system: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _UserTurn:
+    """What stands between two answers."""
+
+    parts: list[Body] = field(default_factory=list)
+    media_of_results: list[Body] = field(default_factory=list)
+    """Media that can't stand in a result. They follow all results."""
+
+
+def conversation_of(messages: Sequence[Message], traits: ModelTraits, address: str) -> Conversation:
+    """Convert the transcript for a model. Provider data go back to the address that issued them only."""
+    conversation = Conversation()
+    turn = _UserTurn()
+    tools: dict[CallId, str] = {}
+    for message in messages:
+        match message.role:
+            case Role.SYSTEM:
+                conversation.system.append(text_with_placeholders(message.content))
+            case Role.USER:
+                turn.parts += _content(message.content)
+            case Role.TOOL:
+                _add_result(turn, message, tools, traits)
+            case Role.ASSISTANT:
+                if answer := _answer(message, traits, address):
+                    if not (turn.parts or conversation.contents):
+                        turn.parts.append({"text": OMITTED_HISTORY})
+                    _close(conversation, turn)
+                    turn = _UserTurn()
+                    conversation.contents.append({"role": "model", "parts": answer})
+                    tools |= {call.id: call.name for call in message.tool_calls}
+            case _:
+                assert_never(message.role)
+    _close(conversation, turn)
+    if not conversation.contents:
+        conversation.contents.append({"role": "user", "parts": [{"text": ""}]})
+    return conversation
+
+
+def _close(conversation: Conversation, turn: _UserTurn) -> None:
+    """Add the turn's contents. The API takes all parts of a content with results for the model's words."""
+    parts = turn.parts
+    if turn.media_of_results:
+        after = max(at for at, part in enumerate(parts) if _RESPONSE in part) + 1
+        parts[after:after] = turn.media_of_results
+    content: list[Body] = []
+    for part in parts:
+        if content and _RESPONSE in content[-1] and _RESPONSE not in part:
+            conversation.contents.append({"role": "user", "parts": content})
+            content = []
+        content.append(part)
+    if content:
+        conversation.contents.append({"role": "user", "parts": content})
+
+
+def _add_result(
+    turn: _UserTurn, message: Message, tools: dict[CallId, str], traits: ModelTraits
+) -> None:
+    call_id = message.tool_call_id or CallId("")
+    media = [block for block in message.content if isinstance(block, Media)]
+    text = text_with_placeholders(
+        [block for block in message.content if not isinstance(block, Media)]
+    )
+    response: Body = {
+        "id": call_id,
+        "name": tools.get(call_id, ""),
+        "response": {"return_value": text},
+    }
+    within = [each for each in media if media_type_of(each) in traits.media_of_results]
+    if within:
+        response["parts"] = [media_part(each) for each in within]
+    turn.parts.append({_RESPONSE: response})
+    for each in media:
+        if each not in within:
+            title = f" {each.title!r}" if each.title else ""
+            named = f"[the {each.type}{title} of the result of the call {call_id}]"
+            turn.media_of_results += [{"text": named}, media_part(each)]
+
+
+def _content(blocks: Sequence[Block]) -> list[Body]:
+    """Text in one piece; other content in the order of its blocks."""
+    if all(isinstance(block, Text) for block in blocks):
+        text = "".join(block.text for block in blocks if isinstance(block, Text))
+        return [{"text": text}]
+    found = [_part(block) for block in blocks]
+    return [part for part in found if part is not None]
+
+
+def _part(block: Block) -> Body | None:
+    match block:
+        case Text(text):
+            return {"text": text}
+        case Media():
+            return media_part(block)
+        case Thinking():
+            return None
+        case ToolUse() | ToolOutcome() | Summary() | UnknownBlock():
+            return {"text": placeholder(block)}
+        case _:
+            assert_never(block)
+
+
+def _answer(message: Message, traits: ModelTraits, address: str) -> list[Body]:
+    """The parts of an answer, in the order in which the model wrote them."""
+    calls = {call.id: _call(call) for call in message.tool_calls}
+    text, at = text_with_placeholders(message.content), 0
+    parts: list[Body] = []
+    for part in parts_of(message, address):
+        parts += _texts(text[at : part.start])
+        at = max(at, part.end)
+        parts += _parts_of(part, text, calls, traits)
+    parts += _texts(text[at:])
+    parts += calls.values()
+    first_call = next((part for part in parts if "functionCall" in part), None)
+    if first_call is not None:
+        first_call.setdefault(SIGNATURE, _NO_SIGNATURE)
+    return parts
+
+
+def _parts_of(
+    part: ProviderPart, text: str, calls: dict[CallId, Body], traits: ModelTraits
+) -> list[Body]:
+    signature = signature_in(part)
+    match part.kind:
+        case PartKind.TEXT:
+            piece = text[part.start : part.end]
+            return [{"text": piece, **signature}] if piece or signature else []
+        case PartKind.THINKING:
+            return [{"text": part.text, "thought": True, **signature}] if signature else []
+        case PartKind.CALL:
+            # A call that the message hasn't was dropped.
+            call = None if part.call_id is None else calls.pop(part.call_id, None)
+            return [] if call is None else [{**call, **signature}]
+        case PartKind.OTHER:
+            is_of_tool = "toolCall" in part.data or "toolResponse" in part.data
+            return (
+                [dict(part.data)] if part.data and (traits.combines_tools or not is_of_tool) else []
+            )
+        case _:
+            assert_never(part.kind)
+
+
+def _call(call: ToolCall) -> Body:
+    arguments = with_sorted_keys(as_object(call.arguments) or {})
+    return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
+
+
+def _texts(text: str) -> list[Body]:
+    return [{"text": text}] if text else []

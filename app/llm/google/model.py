@@ -1,0 +1,77 @@
+"""Google's models, over the Gemini API."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+
+import httpx2
+
+from app.clock import Clock, new_id
+from app.llm.failures import secrets_of
+from app.llm.google.model_traits import traits_of
+from app.llm.google.options import parameters_of
+from app.llm.google.request import google_request
+from app.llm.google.stream import GoogleStream
+from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.endpoints import ModelEndpoint
+from app.runtime.ports.models import ModelChunk, ModelRequest
+
+GOOGLE_BASE_URL = "https://generativelanguage.googleapis.com"
+_VERSION = "/v1beta"
+_ANSWER_SECONDS = "1200"
+"""How long Google may write an answer: what it recommends for long ones. `idle_timeout` limits its pauses."""
+
+
+class GoogleModel:
+    """One model of one endpoint. The client is shared; this model never closes it."""
+
+    def __init__(
+        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+    ) -> None:
+        self._endpoint = endpoint
+        self._parameters = parameters_of(endpoint.options, endpoint.headers)
+        self._base = httpx2.URL(endpoint.base_url)
+        headers = httpx2.Headers({**STREAM_HEADERS, "x-server-timeout": _ANSWER_SECONDS})
+        if endpoint.api_key:
+            headers["x-goog-api-key"] = endpoint.api_key
+        headers.update(self._parameters.headers)
+        self.answers = AnswerEndpoint(
+            client,
+            self._url_of(endpoint.model),
+            headers,
+            timeout=endpoint.timeout,
+            idle_timeout=endpoint.idle_timeout,
+            secrets=secrets_of(endpoint.api_key, self._parameters.headers),
+            clock=clock,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._endpoint.model
+
+    def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
+        """Older models can't combine it with tools."""
+        names = models or [self.name]
+        return not with_tools and all(traits_of(name).has_native_output for name in names)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest
+    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+        model, address = request.options.upstream_model or self.name, self._endpoint.base_url
+        body = google_request(request, model, address, self._parameters)
+        response = await self.answers.open(body, url=self._url_of(model))
+        stream = GoogleStream(_new_call_id, address, model)
+        async with self.answers.chunks_of(response, stream) as chunks:
+            yield chunks
+
+    def _url_of(self, model: str) -> httpx2.URL:
+        """The address of a model. Its name may have the prefix `models/` or `tunedModels/`."""
+        path = self._base.path.rstrip("/").removesuffix(_VERSION) + _VERSION
+        name = model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+        raw_path = f"{path}/{quote(name)}:streamGenerateContent?alt=sse"
+        return self._base.copy_with(raw_path=raw_path.encode())
+
+
+def _new_call_id() -> str:
+    return f"call_{new_id()}"
