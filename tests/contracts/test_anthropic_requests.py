@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -27,13 +27,9 @@ from app.domain.threads.messages import (
 )
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.anthropic.model_traits import ModelTraits, traits_of
-from app.llm.catalog import ModelCatalog
-from app.llm.specs import ModelSpec
-from app.runtime.ports.models import ModelRequest
 from app.runtime.ports.outputs import NativeOutput
-from tests.support.recorded_answers import WIRES
-from tests.support.recorded_provider import RecordedProvider, recorded_provider
-from tests.support.transcripts import ADD, asking, assistant, collect, result, user
+from tests.support.compared_adapters import Adapters, ComparedAdapters, compared_adapters
+from tests.support.transcripts import ADD, asking, assistant, result, user
 
 pytestmark = [
     pytest.mark.anyio,
@@ -52,62 +48,14 @@ TOOLS = (ADD, ToolDescriptor(name="now", description="", parameters={"type": "ob
 CALLS = (ToolCall(CallId("c1"), "add", {"b": 1, "a": 2}), ToolCall(CallId("c2"), "now", None))
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """Our adapter and the SDK's, with the same options, and the provider that answers both."""
-
-    provider: RecordedProvider
-    address: str
-    catalogs: list[ModelCatalog]
-
-    def with_options(self, options: Mapping[str, Any]) -> "Adapters":
-        ours, sdk = (
-            ModelSpec(
-                name=provider,
-                provider=provider,
-                model=model,
-                base_url=self.address,
-                api_key="sk-of-a-test",
-                options=options,
-            )
-            for provider, model in (("anthropic", NEW), ("pydantic-ai", f"anthropic:{NEW}"))
-        )
-        catalog = ModelCatalog([ours, sdk], {})
-        self.catalogs.append(catalog)
-        return Adapters(self.provider, catalog)
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    provider: RecordedProvider
-    catalog: ModelCatalog
-
-    async def sent(self, request: ModelRequest, name: str = NEW) -> tuple[Any, Any]:
-        """The bodies of our request and of the SDK's."""
-        return await self.ours(request, name), await self.body("pydantic-ai", request, name)
-
-    async def ours(self, request: ModelRequest, name: str = NEW) -> dict[str, Any]:
-        return await self.body("anthropic", request, name)
-
-    async def body(self, adapter: str, request: ModelRequest, name: str) -> dict[str, Any]:
-        self.provider.plays("anthropic", WIRES["anthropic"].second)
-        options = replace(request.options, upstream_model=name)
-        await collect(self.catalog.model(adapter), replace(request, options=options))
-        [body] = self.provider.requests("anthropic")
-        return without_defaults(body)
-
-
 @pytest.fixture(scope="module")
-async def both() -> AsyncIterator[Both]:
-    async with recorded_provider() as provider:
-        opened = Both(provider, f"{provider.origin}/anthropic", [])
+async def both() -> AsyncIterator[ComparedAdapters]:
+    async with compared_adapters("anthropic", NEW, without_defaults) as opened:
         yield opened
-        for catalog in opened.catalogs:
-            await catalog.aclose()
 
 
 @pytest.fixture(scope="module")
-def adapters(both: Both) -> Adapters:
+def adapters(both: ComparedAdapters) -> Adapters:
     return both.with_options({})
 
 
@@ -208,14 +156,18 @@ async def test_each_model_gets_the_same_parameters(adapters: Adapters, name: str
     ],
     ids=json.dumps,
 )
-async def test_the_options_of_a_model_mean_the_same(both: Both, options: Mapping[str, Any]) -> None:
+async def test_the_options_of_a_model_mean_the_same(
+    both: ComparedAdapters, options: Mapping[str, Any]
+) -> None:
     adapters = both.with_options(options)
     for name in (MIDDLE, "claude-opus-4-6"):
         ours, oracle = await adapters.sent(asking("hi", tools=TOOLS), name)
         assert ours == oracle
 
 
-async def test_parameters_of_the_api_go_into_the_request_as_they_are(both: Both) -> None:
+async def test_parameters_of_the_api_go_into_the_request_as_they_are(
+    both: ComparedAdapters,
+) -> None:
     options = {
         "thinking": {"type": "adaptive", "display": "omitted"},
         "output_config": {"effort": "low"},

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -14,16 +14,12 @@ from pydantic_ai.providers.google import GoogleProvider
 from app.domain.errors import InferenceFailed
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
 from app.domain.threads.messages import Media, UrlSource
-from app.llm.catalog import ModelCatalog
 from app.llm.google.model_traits import LEVELS, ModelTraits, traits_of
-from app.llm.specs import ModelSpec
-from app.runtime.ports.models import ModelRequest
 from app.runtime.ports.outputs import NativeOutput
 from tests.contracts.test_anthropic_requests import CONVERSATIONS, SCHEMAS, TOOLS, media, said
 from tests.contracts.test_media_of_results import TYPES, conversation
-from tests.support.recorded_answers import WIRES
-from tests.support.recorded_provider import RecordedProvider, recorded_provider
-from tests.support.transcripts import asking, collect
+from tests.support.compared_adapters import Adapters, ComparedAdapters, compared_adapters
+from tests.support.transcripts import asking
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,63 +36,14 @@ NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """Our adapter and the SDK's, with the same options, and the provider that answers both."""
-
-    provider: RecordedProvider
-    address: str
-    catalogs: list[ModelCatalog]
-
-    def with_options(self, options: Mapping[str, Any]) -> "Adapters":
-        ours, sdk = (
-            ModelSpec(
-                name=provider,
-                provider=provider,
-                model=model,
-                base_url=self.address,
-                api_key="sk-of-a-test",
-                options=options,
-            )
-            for provider, model in (("google", NEW), ("pydantic-ai", f"google:{NEW}"))
-        )
-        catalog = ModelCatalog([ours, sdk], {})
-        self.catalogs.append(catalog)
-        return Adapters(self.provider, catalog)
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    provider: RecordedProvider
-    catalog: ModelCatalog
-
-    async def sent(self, request: ModelRequest, name: str = NEW) -> tuple[Any, Any]:
-        """The bodies of our request and of the SDK's."""
-        return await self.ours(request, name), await self.body("pydantic-ai", request, name)
-
-    async def ours(self, request: ModelRequest, name: str = NEW) -> dict[str, Any]:
-        return await self.body("google", request, name)
-
-    async def body(self, adapter: str, request: ModelRequest, name: str) -> dict[str, Any]:
-        self.provider.plays("google", WIRES["google"].second)
-        options = replace(request.options, upstream_model=name)
-        await collect(self.catalog.model(adapter), replace(request, options=options))
-        [body] = self.provider.requests("google")
-        named: dict[str, Any] = named_as_ours(body)
-        return named
-
-
 @pytest.fixture(scope="module")
-async def both() -> AsyncIterator[Both]:
-    async with recorded_provider() as provider:
-        opened = Both(provider, f"{provider.origin}/google", [])
+async def both() -> AsyncIterator[ComparedAdapters]:
+    async with compared_adapters("google", NEW, named_as_ours) as opened:
         yield opened
-        for catalog in opened.catalogs:
-            await catalog.aclose()
 
 
 @pytest.fixture(scope="module")
-def adapters(both: Both) -> Adapters:
+def adapters(both: ComparedAdapters) -> Adapters:
     return both.with_options({})
 
 
@@ -210,14 +157,18 @@ async def test_each_model_gets_the_same_parameters(adapters: Adapters, name: str
     ],
     ids=json.dumps,
 )
-async def test_the_options_of_a_model_mean_the_same(both: Both, options: Mapping[str, Any]) -> None:
+async def test_the_options_of_a_model_mean_the_same(
+    both: ComparedAdapters, options: Mapping[str, Any]
+) -> None:
     adapters = both.with_options(options)
     for name in (MIDDLE, NEW):
         ours, oracle = await adapters.sent(asking("hi", tools=TOOLS), name)
         assert ours == oracle
 
 
-async def test_parameters_of_the_api_go_into_the_request_as_they_are(both: Both) -> None:
+async def test_parameters_of_the_api_go_into_the_request_as_they_are(
+    both: ComparedAdapters,
+) -> None:
     options = {
         "generationConfig": {"candidateCount": 1, "topK": 3},
         "thinkingConfig": {"thinkingLevel": "LOW"},
@@ -237,7 +188,7 @@ async def test_parameters_of_the_api_go_into_the_request_as_they_are(both: Both)
     assert body["store"] is False
 
 
-async def test_the_effort_of_a_request_replaces_that_of_the_options(both: Both) -> None:
+async def test_the_effort_of_a_request_replaces_that_of_the_options(both: ComparedAdapters) -> None:
     adapters = both.with_options({"google_thinking_config": {"thinking_budget": 1}})
     request = asking("hi", options=InferenceOptions(reasoning_effort="high"))
     config = (await adapters.ours(request))["generationConfig"]
@@ -245,7 +196,9 @@ async def test_the_effort_of_a_request_replaces_that_of_the_options(both: Both) 
 
 
 @pytest.mark.parametrize("tool", ["web_search", "web_fetch", "code_execution"])
-async def test_tools_that_google_runs_are_named_as_by_the_sdk(both: Both, tool: str) -> None:
+async def test_tools_that_google_runs_are_named_as_by_the_sdk(
+    both: ComparedAdapters, tool: str
+) -> None:
     adapters = both.with_options({"native_tools": [tool]})
     for name, tools in ((MIDDLE, ()), (NEW, TOOLS)):
         ours, oracle = await adapters.sent(asking("hi", tools=tools), name)
@@ -311,7 +264,11 @@ async def test_all_tools_stay_in_the_request_of_one(
     ids=["tools", "native tools", "structured output"],
 )
 async def test_what_a_model_cannot_combine_is_refused(
-    both: Both, provider: str, name: str, options: dict[str, Any], output: NativeOutput | None
+    both: ComparedAdapters,
+    provider: str,
+    name: str,
+    options: dict[str, Any],
+    output: NativeOutput | None,
 ) -> None:
     request = replace(asking("hi", tools=TOOLS), output=output)
     with pytest.raises(InferenceFailed) as caught:

@@ -8,10 +8,9 @@ from app.domain.ids import CallId
 from app.domain.json_values import JsonObject
 from app.domain.threads.messages import Message
 from app.domain.threads.provider_data import PartKind, ProviderData, ProviderPart
+from app.llm.issued_parts import issued_parts
 
 ADAPTER = "anthropic"
-_SDK_ADAPTER = "pydantic-ai"
-"""The adapter that stored Anthropic's data before there was one of our own."""
 _TRANSFORMATIONS = "input_transformations"
 _SIGNATURE, _REDACTED, _CITATIONS, _CALLER = "signature", "redacted", "citations", "caller"
 _SENT_BACK = "web_search_result_location"
@@ -47,19 +46,8 @@ def part_of(block: Mapping[str, Any], call_id: CallId | None) -> ProviderPart | 
 
 
 def parts_of(message: Message, address: str) -> Sequence[ProviderPart]:
-    """The parts of an answer, without their data if another server issued them."""
-    data = message.provider_data
-    if data is None:
-        return ()
-    if data.issuer.get("provider") != ADAPTER or not _is_same(data.issuer.get("address"), address):
-        return ()
-    if data.issuer.get("adapter") == _SDK_ADAPTER:
-        return [_from_sdk(part) for part in data.parts]
-    return data.parts
-
-
-def _is_same(issued_by: Any, sent_to: str) -> bool:
-    return isinstance(issued_by, str) and issued_by.rstrip("/") == sent_to.rstrip("/")
+    """The parts of an answer that this server issued."""
+    return issued_parts(message, ADAPTER, address, _from_sdk)
 
 
 def _from_sdk(part: ProviderPart) -> ProviderPart:

@@ -1,16 +1,14 @@
 """Parts of an answer that Google wants back: signatures of thoughts, and parts of its own tools."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from app.domain.ids import CallId
 from app.domain.json_values import JsonObject, as_object
 from app.domain.threads.messages import Message
 from app.domain.threads.provider_data import PartKind, ProviderPart
+from app.llm.issued_parts import issued_parts
 
 ADAPTER = "google"
-_SDK_ADAPTER = "pydantic-ai"
-"""The adapter that stored Google's data before there was one of our own."""
 SIGNATURE = "thoughtSignature"
 _TOOLS_IN_SDK = {
     "web_search": "GOOGLE_SEARCH_WEB",
@@ -36,19 +34,8 @@ def part_of(
 
 
 def parts_of(message: Message, address: str) -> Sequence[ProviderPart]:
-    """The parts of an answer, without their data if another server issued them."""
-    data = message.provider_data
-    if data is None:
-        return ()
-    if data.issuer.get("provider") != ADAPTER or not _is_same(data.issuer.get("address"), address):
-        return ()
-    if data.issuer.get("adapter") == _SDK_ADAPTER:
-        return [_from_sdk(part) for part in data.parts]
-    return data.parts
-
-
-def _is_same(issued_by: Any, sent_to: str) -> bool:
-    return isinstance(issued_by, str) and issued_by.rstrip("/") == sent_to.rstrip("/")
+    """The parts of an answer that this server issued."""
+    return issued_parts(message, ADAPTER, address, _from_sdk)
 
 
 def signature_in(part: ProviderPart) -> JsonObject:
