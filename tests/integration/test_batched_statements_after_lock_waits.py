@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-import asyncpg
 import pytest
 
 from app.clock import SystemClock, new_id
@@ -15,6 +14,7 @@ from app.storage.checkpoints import batched
 from app.storage.checkpoints.batched import CheckpointWritten
 from app.storage.events import batched_append
 from app.storage.postgres.database import Database, RawPool
+from app.storage.postgres.open_connections import TimedConnection
 from app.storage.runs import claims, runs
 from app.storage.threads import inputs, threads
 from tests.support.conditions import eventually
@@ -37,7 +37,6 @@ pytestmark = pytest.mark.anyio
 
 NOW = SystemClock().now
 T = TypeVar("T")
-PooledConnection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 _WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
@@ -49,13 +48,13 @@ def pool(database: Database) -> RawPool:
 
 
 @asynccontextmanager
-async def other_transaction(pool: RawPool) -> AsyncIterator[PooledConnection]:
+async def other_transaction(pool: RawPool) -> AsyncIterator[TimedConnection]:
     """Another transaction, committed when the block ends."""
     async with pool.acquire() as connection, connection.transaction():
         yield connection
 
 
-async def lock_thread(connection: PooledConnection, run: NewRun) -> None:
+async def lock_thread(connection: TimedConnection, run: NewRun) -> None:
     await connection.execute(
         "SELECT FROM threads WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE",
         *(run.tenant, run.thread_id),

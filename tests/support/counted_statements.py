@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.storage.postgres.pool import TimedConnection
+from app.storage.postgres.open_connections import TimedConnection
 
 _METHODS = ("execute", "executemany", "fetch", "fetchrow", "fetchval")
 

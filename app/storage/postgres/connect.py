@@ -9,11 +9,11 @@ import asyncpg
 
 from app.storage.postgres.connection import Row
 from app.storage.postgres.errors import OutageLog
+from app.storage.postgres.open_connections import OpenConnections, TimedConnection
 from app.storage.postgres.pool import (
     KEEPALIVE_COUNT,
     KEEPALIVE_INTERVAL_SECONDS,
     ConnectionPool,
-    TimedConnection,
     keep_alive,
 )
 from app.storage.postgres.urls import unreachable
@@ -75,28 +75,28 @@ async def open_pool(dsn: str, options: DatabaseOptions, outages: OutageLog) -> C
     if not options.pgbouncer:
         settings["server_settings"] = {**settings["server_settings"], **_PLAN_ONCE}
 
-    async def prepare(connection: RawConnection) -> None:
-        keep_alive(connection, options.tcp_keepalive)
-        await _limit_transactions(connection, options)
-        await read_uuids_as_text(connection)
-        await read_json(connection)
-
-    try:
-        pool = await asyncpg.create_pool(
-            dsn,
-            min_size=min(2, options.hot_pool_size),
-            max_size=options.pool_size + options.hot_pool_size,
-            max_inactive_connection_lifetime=600,
-            connection_class=TimedConnection,
-            record_class=Row,
-            init=prepare,
-            reset=keep,
-            **settings,
+    async def open_one() -> TimedConnection:
+        connection: TimedConnection = await asyncpg.connect(
+            dsn, connection_class=TimedConnection, record_class=Row, **settings
         )
+        try:
+            keep_alive(connection, options.tcp_keepalive)
+            await _limit_transactions(connection, options)
+            await read_uuids_as_text(connection)
+            await read_json(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    connections = OpenConnections(open_one, options.pool_size + options.hot_pool_size)
+    try:
+        await connections.open(min(2, options.hot_pool_size))
     except CANNOT_CONNECT as error:
+        connections.terminate()
         raise unreachable(dsn, error) from error
     return ConnectionPool(
-        pool,
+        connections,
         outages,
         transactions=options.pool_size,
         timeout=options.pool_timeout,

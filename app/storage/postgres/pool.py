@@ -7,13 +7,14 @@ it may lead to the wrong server.
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 
 from app.domain.errors import DatabaseBusy, DatabaseUnavailable
 from app.storage.postgres.errors import INVALIDATING_REASONS, TRANSIENT_CODES, OutageLog
+from app.storage.postgres.open_connections import OpenConnections, TimedConnection
 
 RELEASE_TIMEOUT_SECONDS = 1.0
 """Seconds for the server to confirm a cancelled statement; then its connection is closed."""
@@ -21,20 +22,7 @@ INVALIDATE_INTERVAL_SECONDS = 1.0
 KEEPALIVE_INTERVAL_SECONDS = 5
 KEEPALIVE_COUNT = 3
 
-Proxy: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
-
-
 _RECORDED: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
-
-
-class TimedConnection(asyncpg.Connection):
-    """A connection with the time at which it was opened."""
-
-    __slots__ = ("opened_at",)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.opened_at = asyncio.get_running_loop().time()
 
 
 def keep_alive(connection: Any, idle: float) -> None:
@@ -65,14 +53,14 @@ class ConnectionPool:
 
     def __init__(
         self,
-        pool: "asyncpg.Pool[asyncpg.Record]",
+        connections: OpenConnections,
         outages: OutageLog,
         *,
         transactions: int,
         timeout: float,
         lifetime: float,
     ) -> None:
-        self._pool = pool
+        self._connections = connections
         self._outages = outages
         self._transactions = transactions
         self._free_transactions = asyncio.Semaphore(transactions)
@@ -102,7 +90,7 @@ class ConnectionPool:
         return ConnectionLease(self)
 
     @asynccontextmanager
-    async def acquire_for_transaction(self) -> "AsyncIterator[Proxy]":
+    async def acquire_for_transaction(self) -> AsyncIterator[TimedConnection]:
         """Lease one of the connections for transactions; raises `DatabaseBusy` if none gets free in time."""
         await self._wait_for_transaction()
         try:
@@ -133,37 +121,38 @@ class ConnectionPool:
             self._trusted_since = now
 
     async def close(self) -> None:
-        await self._pool.close()
+        await self._connections.close()
 
     def terminate(self) -> None:
-        self._pool.terminate()
+        self._connections.terminate()
 
     # --- for leases -----------------------------------------------------------------------------
 
-    async def check_out(self) -> Proxy:
-        pool = self._pool
+    async def check_out(self) -> TimedConnection:
         # Without a timer if a connection is idle, because that is faster.
-        timeout = None if pool.get_idle_size() else self._timeout
+        connection = self._connections.take_idle()
+        if connection is not None and self._is_trusted(connection):
+            return connection
         try:
-            while True:
-                connection: Proxy = await pool.acquire(timeout=timeout)
-                if self._is_trusted(connection):
-                    return connection
-                connection.terminate()
-                await pool.release(connection)
-                timeout = self._timeout
+            async with asyncio.timeout(self._timeout):
+                while connection is None or not self._is_trusted(connection):
+                    if connection is not None:
+                        connection.terminate()
+                        self.check_in(connection)
+                    connection = await self._connections.acquire()
+                return connection
         except TimeoutError:
-            if pool.get_size() - pool.get_idle_size() >= pool.get_max_size():
+            if self._connections.are_all_in_use:
+                most = self._connections.most
                 raise DatabaseBusy(
-                    f"none of {pool.get_max_size()} connections got free in {self._timeout} s"
+                    f"none of {most} connections got free in {self._timeout} s"
                 ) from None
             raise
 
-    async def check_in(self, connection: Proxy) -> None:
-        await self._pool.release(connection)
-        self._outages.record_success()
+    def check_in(self, connection: TimedConnection) -> None:
+        self._connections.release(connection)
 
-    async def give_back(self, connection: Proxy) -> None:
+    async def give_back(self, connection: TimedConnection) -> None:
         """Release after a failure, in a task of its own, so that cancelling the caller doesn't stop it.
 
         An open transaction is rolled back.
@@ -173,6 +162,9 @@ class ConnectionPool:
         task.add_done_callback(self._releasing.discard)
         await asyncio.shield(task)
 
+    def succeeded(self) -> None:
+        self._outages.record_success()
+
     def failed(self, error: BaseException) -> None:
         if (
             isinstance(error, _RECORDED)
@@ -180,24 +172,22 @@ class ConnectionPool:
         ):
             self.invalidate()
 
-    def _is_trusted(self, connection: Proxy) -> bool:
-        opened_at: float = connection.opened_at  # type: ignore[attr-defined]  # it is a `TimedConnection`
+    def _is_trusted(self, connection: TimedConnection) -> bool:
         oldest = asyncio.get_running_loop().time() - self._lifetime
-        return opened_at > max(self._trusted_since, oldest)
+        return connection.opened_at > max(self._trusted_since, oldest)
 
-    async def _release(self, connection: Proxy) -> None:
+    async def _release(self, connection: TimedConnection) -> None:
+        """Release a connection whose last statement may still be executing, or whose transaction is open."""
         try:
-            if not connection.is_closed() and connection.is_in_transaction():
-                await connection.execute("ROLLBACK", timeout=RELEASE_TIMEOUT_SECONDS)
-        except TRANSIENT_CODES:
-            # A connection that the server has closed is in the pool again already.
-            with suppress(asyncpg.InterfaceError):
-                connection.terminate()
-        try:
-            await self._pool.release(connection, timeout=RELEASE_TIMEOUT_SECONDS)
-        except TRANSIENT_CODES:
-            # The pool has closed the connection. The caller knows the error of its statement.
-            return
+            if not connection.is_closed():
+                end = "ROLLBACK" if connection.is_in_transaction() else "SELECT"
+                await connection.execute(end, timeout=RELEASE_TIMEOUT_SECONDS)
+        except BaseException as error:
+            connection.terminate()
+            if not isinstance(error, TRANSIENT_CODES):
+                raise
+        finally:
+            self.check_in(connection)
 
 
 class ConnectionLease:
@@ -208,7 +198,7 @@ class ConnectionLease:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> TimedConnection:
         try:
             self._connection = await self._pool.check_out()
         except BaseException as error:
@@ -218,7 +208,8 @@ class ConnectionLease:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
-            await self._pool.check_in(self._connection)
+            self._pool.check_in(self._connection)
+            self._pool.succeeded()
             return
         await self._pool.give_back(self._connection)
         self._pool.failed(error)
