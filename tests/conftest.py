@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from app.embedded_postgres.server import EmbeddedPostgres
 from app.storage import migrations
@@ -23,6 +24,10 @@ ENOUGH_MEMORY = 2 * 1024**3
 # Shells start background jobs with SIGINT ignored, and processes inherit that. Tests send Ctrl-C to servers.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a busy machine any example may take long.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 # With rich installed, structlog renders the locals of each frame, which blocks the loop for seconds.
 structlog.configure(

@@ -14,7 +14,7 @@ from pydantic_ai.providers.google import GoogleProvider
 from app.domain.errors import InferenceFailed
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
 from app.domain.threads.messages import Media, UrlSource
-from app.llm.google.model_traits import LEVELS, ModelTraits, traits_of
+from app.llm.google.model_traits import LEVELS, GoogleTraits, traits_of
 from app.runtime.ports.outputs import NativeOutput
 from tests.contracts.test_anthropic_requests import CONVERSATIONS, SCHEMAS, TOOLS, media, said
 from tests.contracts.test_media_of_results import TYPES, conversation
@@ -286,9 +286,9 @@ def known_names() -> list[str]:
     return [name.removeprefix("google:") for name in names if name.startswith("google:")]
 
 
-def traits_by_the_sdk(name: str) -> ModelTraits:
+def traits_by_the_sdk(name: str) -> GoogleTraits:
     profile: Any = SdkModel(name, provider=GoogleProvider(api_key="unused")).profile
-    return ModelTraits(
+    return GoogleTraits(
         writes_images=profile["supports_image_output"],
         takes_tools=profile["supports_tools"],
         validates_calls=profile["google_supports_strict_tool_definition"],

@@ -69,6 +69,7 @@ def test_waiting_state_persists_suspended_tool_tickets() -> None:
                 "kind": "approval",
                 "tool_call_id": "call-1",
                 "tool_name": "transfer",
+                "tool_effect": "unsafe",
                 "arguments": {"amount": 5},
                 "args_digest": arguments_digest("transfer", {"amount": 5}),
                 "resume_mode": "use_decision_as_tool_result",

@@ -45,11 +45,11 @@ class _Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function with the parameters and dependencies from which its arguments come."""
 
     function: Callable[..., Awaitable[Any]]
-    needs: "tuple[tuple[str | None, Call], ...]"
+    needs: "tuple[tuple[str | None, FunctionCall], ...]"
     """Dependencies with the names of their arguments, in the order in which they are called."""
     parameters: tuple[_Parameter, ...]
     request_name: str | None
@@ -85,7 +85,7 @@ class Call:
         return values, errors
 
 
-def call_of(dependant: Dependant) -> Call:
+def call_of(dependant: Dependant) -> FunctionCall:
     """How to call a function that the framework has analysed. Raises Unsupported."""
     function = dependant.call
     is_simple = function is not None and _is_coroutine_function(function)
@@ -102,7 +102,9 @@ def call_of(dependant: Dependant) -> Call:
     if function is None or not is_simple or any(needs_framework):
         raise Unsupported(dependant.path)
     needs = tuple((need.name, call_of(need)) for need in dependant.dependencies)
-    return Call(function, needs, tuple(_parameters(dependant)), dependant.request_param_name)
+    return FunctionCall(
+        function, needs, tuple(_parameters(dependant)), dependant.request_param_name
+    )
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

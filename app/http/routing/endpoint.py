@@ -15,17 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from app.http.access import Access, AuthorizedRoute, access_of
-from app.http.routing.arguments import Call, Unsupported, call_of
+from app.http.routing.arguments import FunctionCall, Unsupported, call_of
 from app.http.routing.json_body import is_json, json_body, media_type
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RouteEndpoint:
     """Authorizes a request, finds the arguments, and calls the route's function, which returns a response."""
 
     route: APIRoute
     access: Access
-    call: Call
+    call: FunctionCall
     body: ModelField | None
 
     @classmethod

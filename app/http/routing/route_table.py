@@ -14,7 +14,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.convertors import StringConvertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.routing.endpoint import Endpoint
+from app.http.routing.endpoint import RouteEndpoint
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -24,7 +24,7 @@ class TableRow:
     """A route of the application. `endpoint` is None if the framework answers its requests."""
 
     pattern: Pattern[str]
-    endpoint: Endpoint | None
+    endpoint: RouteEndpoint | None
 
 
 RouteRows = Mapping[tuple[str, int], Sequence[TableRow]]
@@ -39,7 +39,7 @@ def route_rows(app: FastAPI) -> RouteRows:
         if not all(isinstance(converter, StringConvertor) for converter in converters):
             # A parameter of several segments: these routes share no address with others.
             continue
-        row = TableRow(context.path_regex, Endpoint.of(context))
+        row = TableRow(context.path_regex, RouteEndpoint.of(context))
         for method in context.methods or ():
             rows[method, str(context.path).count("/")].append(row)
     return dict(rows)
@@ -70,7 +70,7 @@ class RouteTable:
             response = await handle(request, error)
         await response(scope, receive, send)
 
-    def _find(self, scope: Scope) -> Endpoint | None:
+    def _find(self, scope: Scope) -> RouteEndpoint | None:
         if scope["type"] != "http" or scope.get("root_path"):
             return None
         path: str = scope["path"]

@@ -22,7 +22,7 @@ from app.domain.threads.messages import (
 )
 from app.domain.threads.provider_data import PartKind, ProviderPart
 from app.llm.google.media import media_part, media_type_of
-from app.llm.google.model_traits import ModelTraits
+from app.llm.google.model_traits import GoogleTraits
 from app.llm.google.options import Body
 from app.llm.google.provider_data import SIGNATURE, parts_of, signature_in
 
@@ -34,7 +34,7 @@ _RESPONSE = "functionResponse"
 
 
 @dataclass(slots=True)
-class Conversation:
+class GoogleConversation:
     """The contents of a request, and the system messages, which stand before them."""
 
     contents: list[Body] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Conversation:
 
 
 @dataclass(slots=True)
-class _UserTurn:
+class _UserContent:
     """What stands between two answers."""
 
     parts: list[Body] = field(default_factory=list)
@@ -50,10 +50,12 @@ class _UserTurn:
     """Media that can't stand in a result. They follow all results."""
 
 
-def conversation_of(messages: Sequence[Message], traits: ModelTraits, address: str) -> Conversation:
+def conversation_of(
+    messages: Sequence[Message], traits: GoogleTraits, address: str
+) -> GoogleConversation:
     """Convert the transcript for a model. Provider data go back to the address that issued them only."""
-    conversation = Conversation()
-    turn = _UserTurn()
+    conversation = GoogleConversation()
+    turn = _UserContent()
     tools: dict[CallId, str] = {}
     for message in messages:
         match message.role:
@@ -68,7 +70,7 @@ def conversation_of(messages: Sequence[Message], traits: ModelTraits, address: s
                     if not (turn.parts or conversation.contents):
                         turn.parts.append({"text": OMITTED_HISTORY})
                     _close(conversation, turn)
-                    turn = _UserTurn()
+                    turn = _UserContent()
                     conversation.contents.append({"role": "model", "parts": answer})
                     tools |= {call.id: call.name for call in message.tool_calls}
             case _:
@@ -79,7 +81,7 @@ def conversation_of(messages: Sequence[Message], traits: ModelTraits, address: s
     return conversation
 
 
-def _close(conversation: Conversation, turn: _UserTurn) -> None:
+def _close(conversation: GoogleConversation, turn: _UserContent) -> None:
     """Add the turn's contents. The API takes all parts of a content with results for the model's words."""
     parts = turn.parts
     if turn.media_of_results:
@@ -96,7 +98,7 @@ def _close(conversation: Conversation, turn: _UserTurn) -> None:
 
 
 def _add_result(
-    turn: _UserTurn, message: Message, tools: dict[CallId, str], traits: ModelTraits
+    turn: _UserContent, message: Message, tools: dict[CallId, str], traits: GoogleTraits
 ) -> None:
     call_id = message.tool_call_id or CallId("")
     media = [block for block in message.content if isinstance(block, Media)]
@@ -142,7 +144,7 @@ def _part(block: Block) -> Body | None:
             assert_never(block)
 
 
-def _answer(message: Message, traits: ModelTraits, address: str) -> list[Body]:
+def _answer(message: Message, traits: GoogleTraits, address: str) -> list[Body]:
     """The parts of an answer, in the order in which the model wrote them."""
     calls = {call.id: _call(call) for call in message.tool_calls}
     text, at = text_with_placeholders(message.content), 0
@@ -160,7 +162,7 @@ def _answer(message: Message, traits: ModelTraits, address: str) -> list[Body]:
 
 
 def _parts_of(
-    part: ProviderPart, text: str, calls: dict[CallId, Body], traits: ModelTraits
+    part: ProviderPart, text: str, calls: dict[CallId, Body], traits: GoogleTraits
 ) -> list[Body]:
     signature = signature_in(part)
     match part.kind:

@@ -23,7 +23,7 @@ _MEDIA_OF_RESULTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTraits:
+class GoogleTraits:
     writes_images: bool
     takes_tools: bool
     validates_calls: bool
@@ -41,7 +41,7 @@ class ModelTraits:
 
 
 @lru_cache(maxsize=256)
-def traits_of(model: str) -> ModelTraits:
+def traits_of(model: str) -> GoogleTraits:
     """The traits of the model of this name. An unknown one is taken for a new one."""
     model = model.removeprefix("models/")
     is_2_5 = "gemini-2.5" in model
@@ -50,7 +50,7 @@ def traits_of(model: str) -> ModelTraits:
     is_new = not (is_2_5 or is_older or is_gemma)
     writes_images = "image" in model
     thinks = not (is_older or is_gemma or "gemini-2.5-flash-image" in model)
-    return ModelTraits(
+    return GoogleTraits(
         writes_images=writes_images,
         takes_tools=not writes_images,
         validates_calls=thinks and not writes_images,

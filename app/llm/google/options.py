@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from app.domain.inference.options import InferenceOptions, ReasoningEffort, ThinkingBudget
 from app.domain.json_values import without_none
-from app.llm.google.model_traits import LEVELS, ModelTraits
+from app.llm.google.model_traits import LEVELS, GoogleTraits
 from app.llm.google.native_tools import OPTION as NATIVE_TOOLS
 from app.llm.google.native_tools import native_tools_of
 
@@ -39,7 +39,7 @@ Body: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredOptions:
+class GoogleOptions:
     """The options of a model, sorted by where they go. Names may be those of pydantic-ai."""
 
     body: Mapping[str, Any]
@@ -51,7 +51,7 @@ class ConfiguredOptions:
     headers: Mapping[str, str] = field(repr=False)
 
 
-def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> ConfiguredOptions:
+def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> GoogleOptions:
     """Read the `options` and `headers` of a model in the agents file. Unknown options go to the API as they are."""
     given = {name.removeprefix(_PREFIX): value for name, value in options.items()}
     native_tools = native_tools_of(given.pop(NATIVE_TOOLS, []))
@@ -73,7 +73,7 @@ def parameters_of(options: Mapping[str, Any], headers: Mapping[str, str]) -> Con
         generation[name] = fields.pop(name)
     if isinstance(thinking := generation.get("thinkingConfig"), Mapping):
         generation["thinkingConfig"] = {_name_of(name): each for name, each in thinking.items()}
-    return ConfiguredOptions(
+    return GoogleOptions(
         fields, generation, effort, tuple(native_tools), {**more_headers, **headers}
     )
 
@@ -93,7 +93,7 @@ def _name_of(option: str) -> str:
 
 
 def generation_of(
-    parameters: ConfiguredOptions, options: InferenceOptions, traits: ModelTraits
+    parameters: GoogleOptions, options: InferenceOptions, traits: GoogleTraits
 ) -> Body:
     """The field `generationConfig` as far as options decide it. The options of the request win."""
     generation: Body = {
@@ -115,7 +115,7 @@ def generation_of(
     return generation
 
 
-def _thinking(effort: ReasoningEffort | str, traits: ModelTraits) -> Body | None:
+def _thinking(effort: ReasoningEffort | str, traits: GoogleTraits) -> Body | None:
     """The field `thinkingConfig` for this effort; None if the model doesn't think."""
     if isinstance(effort, ThinkingBudget):
         return {"thinkingBudget": effort.tokens}
@@ -135,7 +135,7 @@ def _thinking(effort: ReasoningEffort | str, traits: ModelTraits) -> Body | None
     return {"includeThoughts": True, "thinkingBudget": _BUDGETS.get(effort, _MAX_BUDGET)}
 
 
-def _nearest_level(effort: str, traits: ModelTraits) -> str:
+def _nearest_level(effort: str, traits: GoogleTraits) -> str:
     """The level that is nearest to the effort; of two the lower one."""
     known = {"none": 0, "minimal": 0, "low": 1, "medium": 2}
     wanted = known.get(effort, len(LEVELS) - 1)

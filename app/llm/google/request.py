@@ -6,8 +6,8 @@ from app.domain.inference.failures import FailureKind, failed
 from app.domain.json_values import compact, with_sorted_keys
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.google.conversation import conversation_of
-from app.llm.google.model_traits import ModelTraits, traits_of
-from app.llm.google.options import Body, ConfiguredOptions, generation_of
+from app.llm.google.model_traits import GoogleTraits, traits_of
+from app.llm.google.options import Body, GoogleOptions, generation_of
 from app.llm.google.schemas import accepted_schema
 from app.runtime.ports.models import ModelRequest
 from app.runtime.ports.outputs import NativeOutput
@@ -18,7 +18,7 @@ _OF_CACHE = ("systemInstruction", "tools", "toolConfig")
 
 
 def google_request(
-    request: ModelRequest, model: str, address: str, parameters: ConfiguredOptions
+    request: ModelRequest, model: str, address: str, parameters: GoogleOptions
 ) -> bytes:
     """The body for this model. Raises `InferenceFailed` if the model can't do what is asked for."""
     traits = traits_of(model)
@@ -39,7 +39,7 @@ def google_request(
 
 
 def _require_possible(
-    request: ModelRequest, model: str, parameters: ConfiguredOptions, traits: ModelTraits
+    request: ModelRequest, model: str, parameters: GoogleOptions, traits: GoogleTraits
 ) -> None:
     if not request.tools:
         return
@@ -66,7 +66,7 @@ def _format(output: NativeOutput) -> Body:
 
 
 def _add_tools(
-    body: Body, request: ModelRequest, parameters: ConfiguredOptions, traits: ModelTraits
+    body: Body, request: ModelRequest, parameters: GoogleOptions, traits: GoogleTraits
 ) -> None:
     """Add the tools after those that the options name, and the choice of them."""
     tools = [*parameters.native_tools, *body.get("tools", ())]
@@ -91,7 +91,7 @@ def _tool(tool: ToolDescriptor) -> dict[str, Any]:
     }
 
 
-def _tool_choice(choice: str | None, traits: ModelTraits) -> dict[str, Any]:
+def _tool_choice(choice: str | None, traits: GoogleTraits) -> dict[str, Any]:
     match choice:
         case None | "auto":
             return {"mode": "VALIDATED" if traits.validates_calls else "AUTO"}

@@ -10,7 +10,7 @@ from app.domain.threads.provider_data import PartKind, ProviderPart
 from app.llm.failures import failure_of_error
 from app.llm.google.citations import citations_of
 from app.llm.google.provider_data import SIGNATURE, issuer_of, part_of
-from app.llm.google.usage import ReportedUsage
+from app.llm.google.usage import GoogleUsage
 from app.llm.http.answer_parser import AnswerParser
 from app.runtime.ports.models import (
     CallOpened,
@@ -71,7 +71,7 @@ class GoogleStream(AnswerParser):
         self._call_ids: set[str] = set()
         self._grounding: Mapping[str, Any] | None = None
         self._stop_reason: StopReason | None = None
-        self._usage = ReportedUsage()
+        self._usage = GoogleUsage()
         self._is_usage_sent = False
 
     @property

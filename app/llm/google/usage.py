@@ -15,7 +15,7 @@ _ANSWER, _THOUGHTS, _CACHED = (
 _COUNTS = (_PROMPT, _TOOL_PROMPT, _ANSWER, _THOUGHTS, _CACHED)
 
 
-class ReportedUsage:
+class GoogleUsage:
     """The counts of one answer. Each report replaces those before it; a count that it hasn't stays."""
 
     def __init__(self) -> None:
