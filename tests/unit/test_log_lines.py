@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import pytest
+import structlog
+
+from app.cli.server.plain_lines import plain_line
 
 PROGRAM = """
 import logging, os, structlog
@@ -43,3 +46,46 @@ def test_lines_cannot_be_forged_and_a_closed_stderr_ends_nothing(as_json: bool) 
     assert sum("request_failed" in line for line in lines) == 1
     assert "boom" in done.stderr
     assert not any(line.startswith(("2026-01-01", "forged")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "http_request"},
+        {
+            "event": "run_failed",
+            "timestamp": "2026-11-20T01:35:50Z",
+            "level": "info",
+            "z": 1,
+            "a": "",
+        },
+        {
+            "event": "a name that is longer than its column",
+            "level": "critical",
+            "path": "a b",
+            "n": None,
+        },
+        {
+            "event": "quoted",
+            "level": "warning",
+            "a": "x=y",
+            "b": "it's",
+            "c": 'say "a"',
+            "d": "a\tb",
+        },
+        {"event": "values", "level": "error", "list": ["a", 1], "seconds": 0.25, "é": "ü"},
+        {"event": "named", "logger": "uvicorn.error", "logger_name": "app", "level": "debug"},
+        {
+            "event": "failed",
+            "exception": "Traceback:\n  ValueError",
+            "level": "error",
+            "run_id": "x",
+        },
+        {"event": "failed", "stack": "Stack:\n  line"},
+        {"event": "failed", "stack": "Stack:\n  line", "exception": "Traceback:\n  ValueError"},
+        {"level": "info", "a": 1},
+    ],
+)
+def test_a_plain_line_is_that_of_structlog(event: dict[str, object]) -> None:
+    expected = structlog.dev.ConsoleRenderer(colors=False)(None, "info", dict(event))
+    assert plain_line(None, "info", dict(event)) == expected

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from app.cli.server.plain_lines import plain_line
 from app.domain.redaction import Redact, unredacted
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -35,11 +36,13 @@ def set_up_logging(level: str, *, as_json: bool, redact: Redact = unredacted) ->
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    renderer: structlog.typing.Processor
+    if as_json:
+        renderer = structlog.processors.JSONRenderer()
+    elif sys.stderr.isatty():
+        renderer = structlog.dev.ConsoleRenderer()
+    else:
+        renderer = plain_line
     rendering: list[structlog.typing.Processor] = [
         structlog.processors.format_exc_info,
         *([] if as_json else [_escape_control_characters]),
