@@ -64,7 +64,6 @@ async def growth(ours: HoldfastClient, postgres: Postgres, *, pairs: int) -> lis
 
 
 async def _measured_turn(ours: HoldfastClient, postgres: Postgres, thread: str) -> Turn:
-    history = await postgres.history_seconds(thread)
     seconds, checkpoints = _checkpoints(await ours.metrics())
     wal, xid = await postgres.position()
     timing = await ours.turn(thread, TEXT)
@@ -74,7 +73,8 @@ async def _measured_turn(ours: HoldfastClient, postgres: Postgres, thread: str) 
         rows=await postgres.rows_since(xid),
         wal=wal_after - wal,
         checkpoint=(seconds_after - seconds) / (checkpoints_after - checkpoints),
-        history=history,
+        # After the turn: this process decodes a long history, and would be slower to ask for the turn.
+        history=await postgres.history_seconds(thread),
         total=timing.total,
     )
 
