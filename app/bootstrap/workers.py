@@ -25,6 +25,7 @@ from app.workers.periodic.loop import PeriodicJob
 from app.workers.periodic.remote_polling import RemotePolling
 from app.workers.periodic.retention import Retention, RetentionAges
 from app.workers.periodic.sweeper import Sweeper
+from app.workers.periodic.table_statistics import TableStatistics
 from app.workers.periodic.ticket_expiry import TicketExpiry
 from app.workers.worker import Worker
 
@@ -137,6 +138,7 @@ def build_workers(
             ),
             TicketExpiry(ctx, interval=settings.sweep_interval),
             RemotePolling(ctx, interval=settings.sweep_interval),
+            TableStatistics(database, interval=settings.sweep_interval),
             Retention(database, _retention_ages(settings), interval=settings.retention_interval),
             *_file_object_deletion(settings, ctx),
         ),
