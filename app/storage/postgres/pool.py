@@ -21,6 +21,7 @@ RELEASE_TIMEOUT_SECONDS = 1.0
 INVALIDATE_INTERVAL_SECONDS = 1.0
 KEEPALIVE_INTERVAL_SECONDS = 5
 KEEPALIVE_COUNT = 3
+_NOTHING = "SELECT"
 
 _RECORDED: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
 
@@ -155,7 +156,7 @@ class ConnectionPool:
     async def give_back(self, connection: TimedConnection) -> None:
         """Release after a failure, in a task of its own, so that cancelling the caller doesn't stop it.
 
-        An open transaction is rolled back.
+        A transaction that is still open is ended.
         """
         task = asyncio.get_running_loop().create_task(self._release(connection))
         self._releasing.add(task)
@@ -179,15 +180,30 @@ class ConnectionPool:
     async def _release(self, connection: TimedConnection) -> None:
         """Release a connection whose last statement may still be executing, or whose transaction is open."""
         try:
-            if not connection.is_closed():
-                end = "ROLLBACK" if connection.is_in_transaction() else "SELECT"
-                await connection.execute(end, timeout=RELEASE_TIMEOUT_SECONDS)
+            async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
+                await _end_transaction(connection)
         except BaseException as error:
             connection.terminate()
             if not isinstance(error, TRANSIENT_CODES):
                 raise
         finally:
             self.check_in(connection)
+
+
+async def _end_transaction(connection: TimedConnection) -> None:
+    """End what a statement that failed or was given up has left open.
+
+    A statement that was given up while it was prepared leaves its implicit transaction open, with a snapshot, and
+    the driver doesn't know of it. The next transaction would be the same one, and could choose no isolation level.
+    """
+    if connection.is_closed():
+        return
+    # Any statement of its own ends an implicit transaction. It also waits until the server has cancelled the statement
+    # before, which may have been a BEGIN.
+    if not connection.is_in_transaction():
+        await connection.execute(_NOTHING)
+    if connection.is_in_transaction():
+        await connection.execute("ROLLBACK")
 
 
 class ConnectionLease:
