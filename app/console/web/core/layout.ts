@@ -1,6 +1,6 @@
 /** Sizes of drawn elements: the width of one, and which rows of a long list are near the window. */
 import type { RefObject } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 export function useWidth(element: RefObject<HTMLElement>): number {
   const [width, setWidth] = useState(0);
@@ -36,4 +36,14 @@ export function useWindow(list: RefObject<Element>, count: number, rowHeight: nu
   }, [count]);
   const end = Math.min(count, Math.max(shown.end, 2 * MARGIN_ROWS));
   return { first: Math.min(shown.first, Math.max(0, end - 1)), end };
+}
+
+/** Scrolls a row of links sideways, so that the chosen one is seen on a narrow screen. */
+export function useChosenInView(row: RefObject<HTMLElement>, selector: string, chosen: string): void {
+  useLayoutEffect(() => {
+    const link = row.current?.querySelector(selector);
+    if (!row.current || !link) return;
+    const [inner, outer] = [link.getBoundingClientRect(), row.current.getBoundingClientRect()];
+    row.current.scrollLeft += inner.left + inner.width / 2 - (outer.left + outer.width / 2);
+  }, [chosen]);
 }

@@ -64,7 +64,8 @@ function Agents() {
   );
 }
 
-function toolsIn(tools: readonly string[]): string {
+function worksWith({ tools, delegates }: Agent): string {
+  if (!tools.length && delegates.length) return `Gives work to ${delegates.join(", ")}`;
   return tools.length === 0 ? "No tools" : tools.length === 1 ? "1 tool" : `${tools.length} tools`;
 }
 
@@ -80,12 +81,12 @@ function Rows({ agents, chosen }: { agents: Agent[] | null; chosen: string | nul
   }
   return (
     <div class="rows">
-      {agents.map(({ id, description, model, tools, approval }) => (
+      {agents.map(({ id, description, model, approval }, at) => (
         <a key={id} class="thread-row" href={pageUrl.agent(id)} {...(id === chosen ? { "aria-current": "page" as const } : {})}>
           <span class="name cut">{id}</span>
           <span class="quiet small end">{model}</span>
           <span class="quiet small cut">
-            <SafeText text={description || toolsIn(tools)} />
+            <SafeText text={description || worksWith(agents[at]!)} />
           </span>
           {approval.length > 0 && <span class="badge wait">{approval.length} with approval</span>}
         </a>

@@ -43,7 +43,7 @@ function Memories() {
   useReady(found !== null || problem !== null);
   return (
     <Shell page="Memory" me={me}>
-      <div class="page stack system">
+      <div class="page stack system memory">
         <h1>Memory</h1>
         <p class="quiet">What agents keep across runs. Deleting it changes no conversation.</p>
         <Search words={words} onFind={setWords}>

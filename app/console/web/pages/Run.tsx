@@ -34,7 +34,7 @@ function Run() {
   useTitle(run ? `${lookOf(run)[1]}: run ${shortId(id)}` : `Run ${shortId(id)}`);
   useReady((run !== null && state !== null) || problem !== null);
   return (
-    <Shell page="Runs" me={me} live={live} held={held}>
+    <Shell page="Runs" me={me} live={problem ? undefined : live} held={held}>
       <div class="page stack">
         {problem ? <Failure error={problem} onRetry={reload} /> : null}
         {!problem && !(run && state) && <Skeleton rows={8} />}

@@ -8,7 +8,7 @@ import { gauge, quantile, rate, sampleOf, valuesOf, withSample, type Sample } fr
 import { Shell } from "../parts/Shell";
 import { Failure, Skeleton } from "../parts/States";
 import { HealthCard } from "../parts/system/HealthCard";
-import { RunCounts } from "../parts/system/RunCounts";
+import { countIn, RunCounts } from "../parts/system/RunCounts";
 import { RunHistory } from "../parts/system/RunHistory";
 import { Workers } from "../parts/system/Workers";
 import { ServerTable } from "../parts/mcp/ServerTable";
@@ -25,6 +25,7 @@ function System() {
   const [error, setError] = useState<unknown>(null);
   const [readAt, setReadAt] = useState<Date | null>(null);
   const [reading, setReading] = useState(0);
+  const [waiting, setWaiting] = useState("");
   const now = useNow(5);
   usePoll(PAUSE, String(reading), async (signal) => {
     try {
@@ -40,7 +41,7 @@ function System() {
   useTitle("System");
   useReady(health !== null || error !== null);
   return (
-    <Shell page="System" me={me} live={error ? "waiting" : health ? "live" : "connecting"}>
+    <Shell page="System" me={me} live={error ? "waiting" : health ? "live" : "connecting"} waiting={waiting}>
       <div class="page stack system">
         <h1>System</h1>
         {error ? <Failure error={error} onRetry={() => setReading(reading + 1)} /> : null}
@@ -50,7 +51,7 @@ function System() {
           {health && <HealthCard health={health} version={me?.version ?? null} now={now} />}
           {!(error && !health) && (
             <div class="stack">
-              <RunCounts />
+              <RunCounts onRead={(queue) => setWaiting(queue.openTickets ? countIn(queue, queue.openTickets) : "")} />
               <RunHistory />
             </div>
           )}

@@ -36,7 +36,7 @@ function Threads() {
   useReady((list.items !== null || problem !== null) && (!id || chat.state !== null || chat.error !== null));
   useThreadKeys(list, id);
   return (
-    <Shell page="Threads" me={me} live={id ? chat.live : undefined} held={id ? chat.held : undefined}>
+    <Shell page="Threads" me={me} live={id && !chat.error ? chat.live : undefined} held={id ? chat.held : undefined}>
       <div class={`inbox threads ${id ? "with-card" : ""}`}>
         <section class="list" aria-label="Threads">
           <h1 class="unseen">Threads</h1>

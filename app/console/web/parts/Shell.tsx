@@ -1,8 +1,10 @@
 /** The frame of every page: navigation, live state, theme, user, help. */
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { signOut, type Me } from "../core/api/session";
+import { useWaiting } from "../core/inbox/count";
 import { useKeys } from "../core/keys";
+import { useChosenInView } from "../core/layout";
 import { chooseTheme, chosenTheme, type Theme } from "../core/theme";
 import type { StreamState } from "../core/stream";
 import { pageUrl } from "../core/url";
@@ -34,7 +36,7 @@ interface ShellProps {
   live?: StreamState | undefined;
   /** How much has come since the user froze the page; a page without it can't be frozen. */
   held?: number | undefined;
-  /** How many tickets wait: the badge of the inbox. */
+  /** How many tickets wait, the badge of the inbox, on pages that know it. Others read it. */
   waiting?: string | undefined;
   children: ComponentChildren;
 }
@@ -43,6 +45,9 @@ export function Shell({ page, me, live, held, waiting, children }: ShellProps) {
   const [isHelpOpen, openHelp] = useState(false);
   const go = Object.fromEntries(PLACES.map(({ key, href }) => [`g ${key}`, () => location.assign(href)]));
   const [isOpening, open] = useState(false);
+  const nav = useRef<HTMLElement>(null);
+  const count = useWaiting(me, waiting);
+  useChosenInView(nav, "[aria-current]", `${page}:${count}`);
   useKeys({ ...go, "?": () => openHelp(true), "Ctrl+k": () => open(true) });
   return (
     <>
@@ -53,13 +58,13 @@ export function Shell({ page, me, live, held, waiting, children }: ShellProps) {
         <a class="brand" href={pageUrl.inbox()}>
           Holdfast
         </a>
-        <nav aria-label="Pages">
+        <nav aria-label="Pages" ref={nav}>
           {PLACES.map(({ name, href }) => (
             <a key={name} href={href} {...(name === page ? { "aria-current": "page" as const } : {})}>
               {name}
-              {name === "Inbox" && waiting && (
+              {name === "Inbox" && count && (
                 <span class="count">
-                  {waiting}
+                  {count}
                   <span class="unseen"> open</span>
                 </span>
               )}

@@ -1,5 +1,7 @@
 /** Tabs of a page. The chosen one is in the address, and `1` to `9` choose. */
+import { useRef } from "preact/hooks";
 import { useKeys } from "../core/keys";
+import { useChosenInView } from "../core/layout";
 
 export interface Tab {
   id: string;
@@ -14,6 +16,8 @@ interface TabsProps {
 
 export function Tabs({ tabs, chosen, onChoose }: TabsProps) {
   useKeys(Object.fromEntries(tabs.map(({ id }, at) => [String(at + 1), () => onChoose(id)])));
+  const row = useRef<HTMLDivElement>(null);
+  useChosenInView(row, "[aria-selected=true]", chosen);
   const onKey = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;
@@ -23,7 +27,7 @@ export function Tabs({ tabs, chosen, onChoose }: TabsProps) {
     document.getElementById(`tab-${next.id}`)?.focus();
   };
   return (
-    <div class="tabs" role="tablist" onKeyDown={onKey}>
+    <div class="tabs" role="tablist" ref={row} onKeyDown={onKey}>
       {tabs.map(({ id, name }) => (
         <button
           key={id}

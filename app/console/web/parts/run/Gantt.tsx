@@ -2,6 +2,7 @@
 import { useRef } from "preact/hooks";
 import { duration } from "../../core/time";
 import { useWidth, useWindow } from "../../core/layout";
+import { shortened } from "../../core/text";
 import { ticksOf, timeScale, type TimeScale } from "../../events/timeScale";
 import type { Mark, Span, Timeline } from "../../events/timeline";
 
@@ -9,6 +10,8 @@ const ROW = 28;
 const HEAD = 44;
 const NARROW = 560;
 const SHORTEST_BAR = 3;
+/** Pixels of a letter of a label, about. */
+const LETTER = 7;
 
 /** Most calls take less than a second. */
 export function spanDuration(seconds: number): string {
@@ -136,7 +139,7 @@ function Row({ span, scale, now, left, isFirstOfStep, width }: RowProps) {
           </text>
         )}
         <text x={28} y={18}>
-          {span.label}
+          {shortened(span.label, Math.floor((left - 36) / LETTER)).text}
         </text>
       </g>
       {span.earlier.map(({ start, end }) => (

@@ -30,12 +30,12 @@ export function RunTree({ run, version }: { run: Run; version: number }) {
   if (rows.length === 1) return <Empty title="This run has started no other runs" />;
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Tree of runs">
-      <table class="table">
+      <table class="table tree-table">
         <thead>
           <tr>
             <th scope="col">Run</th>
             <th scope="col">Status</th>
-            <th scope="col" class="right">Open tickets</th>
+            <th scope="col" class="right">Tickets</th>
             <th scope="col" class="right">Tokens</th>
             <th scope="col" class="right">With those below</th>
             <th scope="col" class="right">Executed</th>
@@ -77,13 +77,13 @@ function Row({ row: { run, depth, tokens, tokensWithBelow, ticketsWithBelow, isL
       <td>
         <RunStatus run={run} />
       </td>
-      <td class="right number">
+      <td class="right number" data-name="Tickets">
         {run.openTickets > 0 && <a href={pageUrl.ticketsOf(run.id)}>{run.openTickets}</a>}
         {ticketsWithBelow > run.openTickets && <span class="quiet"> {ticketsWithBelow - run.openTickets} below</span>}
       </td>
-      <td class="right number">{NUMBER.format(tokens)}</td>
-      <td class="right number quiet">{tokensWithBelow === tokens ? "" : NUMBER.format(tokensWithBelow)}</td>
-      <td class="right number">{duration(run.executedSeconds)}</td>
+      <td class="right number" data-name="Tokens">{NUMBER.format(tokens)}</td>
+      <td class="right number quiet" data-name="With those below">{tokensWithBelow === tokens ? "" : NUMBER.format(tokensWithBelow)}</td>
+      <td class="right number" data-name="Executed">{duration(run.executedSeconds)}</td>
     </tr>
   );
 }

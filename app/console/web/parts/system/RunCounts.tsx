@@ -7,11 +7,13 @@ import { usePoll } from "../../core/visible";
 const PAUSE = 5_000;
 const NUMBER = new Intl.NumberFormat("en");
 
-export function RunCounts() {
+export function RunCounts({ onRead }: { onRead(queue: Queue): void }) {
   const [queue, setQueue] = useState<Queue | null>(null);
   usePoll(PAUSE, "counts", async (signal) => {
     try {
-      setQueue(await readQueue(signal));
+      const read = await readQueue(signal);
+      setQueue(read);
+      onRead(read);
     } catch {
       // The page says that the server can't be reached; the last counts stay.
     }
@@ -33,10 +35,14 @@ export function RunCounts() {
   );
 }
 
+/** A number of the queue, which is counted up to a limit. */
+export function countIn(queue: Queue, count: number): string {
+  return `${NUMBER.format(count)}${count >= queue.countedUpTo ? "+" : ""}`;
+}
+
 function countsOf(queue: Queue | null): [name: string, count: string, href: string][] {
   const runs = (state: string) => withQuery(pageUrl.runs(), { state });
-  const text = (count: number | undefined) =>
-    queue === null || count === undefined ? "–" : `${NUMBER.format(count)}${count >= queue.countedUpTo ? "+" : ""}`;
+  const text = (count: number | undefined) => (queue === null || count === undefined ? "–" : countIn(queue, count));
   const waiting = (reason: string) => (queue ? (queue.waiting[reason] ?? 0) : undefined);
   const all = Object.values(queue?.waiting ?? {}).reduce((sum, count) => sum + count, 0);
   const [approvals, answers] = [waiting("tool_permission"), waiting("user_input")];

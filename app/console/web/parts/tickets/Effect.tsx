@@ -1,4 +1,5 @@
-/** What the tool of a call does. */
+/** What the tool of a call does, on tickets whose approval runs the call: an answer to a question runs nothing. */
+import type { Ticket } from "../../core/api/tickets";
 import { Icon } from "../Icon";
 
 const LOOKS: Record<string, { look: string; text: string; title: string }> = {
@@ -7,9 +8,9 @@ const LOOKS: Record<string, { look: string; text: string; title: string }> = {
   idempotent: { look: "busy", text: "idempotent", title: "Running it twice has the effect of once" },
 };
 
-export function Effect({ effect }: { effect: string | null }) {
+export function Effect({ ticket: { effect, actions } }: { ticket: Pick<Ticket, "effect" | "actions"> }) {
   const found = LOOKS[effect ?? ""];
-  if (!found) return null;
+  if (!found || !actions.includes("approve")) return null;
   return (
     <span class={`badge ${found.look}`} title={found.title}>
       {effect === "unsafe" && <Icon name="warning" />} {found.text}

@@ -99,7 +99,7 @@ export function InboxFilters({ filters, agents, hasPeople, onChange, isSelecting
   const set = (change: Partial<Filters>) => onChange({ ...filters, ...change });
   return (
     <form
-      class="filters"
+      class="filters inbox-filters"
       aria-label="Filters"
       onSubmit={(event) => {
         event.preventDefault();
@@ -139,30 +139,32 @@ export function InboxFilters({ filters, agents, hasPeople, onChange, isSelecting
           <option value="expiry">Expiring first</option>
         </select>
       )}
-      <input
-        aria-label="Tool"
-        class="tool"
-        placeholder="Tool  /"
-        value={tool}
-        data-filter
-        onInput={(event) => setTool(event.currentTarget.value)}
-        onBlur={() => tool.trim() !== filters.tool && set({ tool: tool.trim() })}
-      />
-      {(filters.run || filters.thread) && (
-        <button type="button" class="chip" onClick={() => set({ run: "", thread: "" })}>
-          Only of {filters.run ? `run ${shortId(filters.run)}` : `thread ${shortId(filters.thread)}`} ✕
-        </button>
-      )}
-      <label class="row small">
-        <input type="checkbox" checked={isSelecting} onChange={(event) => onSelecting(event.currentTarget.checked)} />
-        Select
-      </label>
-      {hasPeople && (
+      <div class="row">
+        <input
+          aria-label="Tool"
+          class="tool"
+          placeholder="Tool  /"
+          value={tool}
+          data-filter
+          onInput={(event) => setTool(event.currentTarget.value)}
+          onBlur={() => tool.trim() !== filters.tool && set({ tool: tool.trim() })}
+        />
+        {(filters.run || filters.thread) && (
+          <button type="button" class="chip" onClick={() => set({ run: "", thread: "" })}>
+            Only of {filters.run ? `run ${shortId(filters.run)}` : `thread ${shortId(filters.thread)}`} ✕
+          </button>
+        )}
         <label class="row small">
-          <input type="checkbox" checked={filters.mine} onChange={(event) => set({ mine: event.currentTarget.checked })} />
-          I can decide
+          <input type="checkbox" checked={isSelecting} onChange={(event) => onSelecting(event.currentTarget.checked)} />
+          Select
         </label>
-      )}
+        {hasPeople && (
+          <label class="row small">
+            <input type="checkbox" checked={filters.mine} onChange={(event) => set({ mine: event.currentTarget.checked })} />
+            I can decide
+          </label>
+        )}
+      </div>
     </form>
   );
 }

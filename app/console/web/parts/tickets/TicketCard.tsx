@@ -93,7 +93,7 @@ function Head({ ticket }: { ticket: TicketDetail }) {
     <header>
       <h1>
         <SafeText text={titleOf(ticket)} />
-        <Effect effect={ticket.effect} />
+        <Effect ticket={ticket} />
       </h1>
       {ticket.message && ticket.kind !== "input" && !IS_USUAL.test(ticket.message) && (
         <p>

@@ -54,7 +54,7 @@ export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, 
       )}
       <span class="detail row tiny">
         <span class="quiet">{ticket.agentId}</span>
-        <Effect effect={ticket.effect} />
+        <Effect ticket={ticket} />
         {isOpen ? <Hints ticket={ticket} votesMissing={votesMissing} now={now} /> : <Result ticket={ticket} />}
       </span>
     </a>
