@@ -155,6 +155,13 @@ def test_events_after_the_stop_reason_still_count() -> None:
     assert chunks[-1] == ModelFinished(StopReason.MAX_TOKENS, USAGE)
 
 
+def test_a_server_between_may_say_that_the_answer_has_ended() -> None:
+    done = b"data: [DONE]\n\n"
+    stopped = data(candidate({"text": "a"}, finishReason="STOP"))
+    assert chunks_of(stopped + done) == chunks_of(stopped)
+    assert failure_of(data(candidate({"text": "a"})) + done)[0] == "provider"
+
+
 def test_a_blocked_prompt_is_filtered() -> None:
     chunks = chunks_of(data({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}))
     assert chunks == [ModelFinished(StopReason.CONTENT_FILTER, None)]

@@ -116,9 +116,14 @@ async def test_an_unusable_provider_is_an_error_when_its_model_is_built(
 
 @pytest.mark.filterwarnings("ignore:.*invalid escape sequence")  # Google's SDK, once
 @pytest.mark.parametrize(
-    "provider, model", [("google", "gemini-3.5-flash"), ("anthropic", "claude-sonnet-5-5")]
+    "provider, model",
+    [
+        ("google", "gemini-3.5-flash"),
+        ("google-cloud", "gemini-3.5-flash"),
+        ("anthropic", "claude-sonnet-5-5"),
+    ],
 )
-async def test_other_providers_are_built_by_their_sdk(provider: str, model: str) -> None:
+async def test_other_providers_are_built(provider: str, model: str) -> None:
     catalog = ModelCatalog([spec(provider=provider, model=model, api_key="k")], {})
     assert catalog.model("m").name == model
     assert catalog.problem("m") is None

@@ -78,6 +78,10 @@ class GoogleStream(AnswerParser):
     def _has_stopped(self) -> bool:
         return self._stop_reason is not None
 
+    def _is_last_line(self, text: str) -> bool:
+        """Google only closes the stream. Servers between may say that an answer has ended."""
+        return text == "[DONE]" and self._has_stopped
+
     def _apply_event(self, event: dict[str, Any]) -> None:
         if (error := event.get("error")) is not None:
             self.failure = failure_of_error(error)
