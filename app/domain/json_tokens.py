@@ -8,6 +8,9 @@ _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 
 def has_more_tokens(text: str, limit: int) -> bool:
     """Whether the text has more than `limit` brackets, commas and strings together."""
+    if len(text) <= limit:
+        # Each of them has a character.
+        return False
     return all(count(text, limit) > limit for count in (_with_signs_in_strings, _tokens_of))
 
 

@@ -140,7 +140,8 @@ async def _claim(ctx: ServiceContext, run: NewRun, worker: WorkerId) -> ClaimedR
     ctx.publisher.publish(
         EventBatch(run.tenant, run.thread_id, run.id, admitted.event_seq, events, now)
     )
-    run = replace(run, thread_key=admitted.thread_key)
+    if admitted.thread_key != run.thread_key:
+        run = replace(run, thread_key=admitted.thread_key)
     first = admitted.first_message_seq
     log = tuple(LoggedMessage(first + index, each) for index, each in enumerate(run.messages))
     return ClaimedRun(

@@ -7,6 +7,7 @@ The executing worker emits its events in order. Two groups may come at any momen
 and, until the run is done, the activities of background tasks (`activity_*` without a step).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias, get_args
 
@@ -118,8 +119,15 @@ DELTA_EVENTS = frozenset(
 )
 
 
+_FIELD_NAMES: Mapping[str, Sequence[str]] = {
+    event.event_type: [field.name for field in fields(event)]
+    for event in (*get_args(AgentEvent), *get_args(TicketEvent))
+}
+
+
 def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
     """The event's own fields without absent ones; `tool_call_ready.arguments` may be null."""
-    keep_null = isinstance(event, ToolCallReady)
-    body = {field.name: getattr(event, field.name) for field in fields(event)}
-    return body if keep_null else {key: value for key, value in body.items() if value is not None}
+    body = {name: getattr(event, name) for name in _FIELD_NAMES[event.event_type]}
+    if isinstance(event, ToolCallReady):
+        return body
+    return {key: value for key, value in body.items() if value is not None}

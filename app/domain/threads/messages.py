@@ -177,6 +177,8 @@ class Message:
 
     def produced_by(self, run_id: RunId, step_index: int | None) -> "Message":
         """The message with its run and step set, unless it has them already."""
+        if self.run_id is not None and (self.step_index is not None or step_index is None):
+            return self
         return replace(
             self,
             run_id=self.run_id if self.run_id is not None else run_id,

@@ -77,6 +77,11 @@ class OpenAIStream(AnswerParser):
             self.failure = failure_of_error(event["error"])
 
     def _apply_delta(self, delta: dict[str, Any]) -> None:
+        text = delta.get("content")
+        if text and len(delta) == 1 and isinstance(text, str):
+            # Nearly all deltas.
+            self._joiner.add(TextChunk, text)
+            return
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if isinstance(reasoning, str):
             if reasoning:

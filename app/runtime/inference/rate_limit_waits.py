@@ -31,7 +31,9 @@ def record_waits(run: ActiveRun, waits: RateLimitWaits) -> None:
 
 def record_answer(run: ActiveRun) -> None:
     """Reset the count of breaker waits after a complete answer."""
-    record_waits(run, replace(current_waits(run), breaker_waits=0))
+    waits = current_waits(run)
+    if waits.breaker_waits:
+        record_waits(run, replace(waits, breaker_waits=0))
 
 
 def may_wait_again(run: ActiveRun, pause: TimedPause) -> bool:
