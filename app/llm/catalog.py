@@ -1,16 +1,14 @@
 """Language models by the names that agents use. They are built on first use and closed together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import httpx2
 
 from app.domain.errors import ConfigurationError
-from app.llm.anthropic.model import ANTHROPIC_BASE_URL, AnthropicModel
-from app.llm.google.model import GOOGLE_BASE_URL, GoogleModel
 from app.llm.http.client import streaming_client
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.encoded_messages import DEFAULT_BYTES, EncodedMessages
@@ -21,6 +19,7 @@ from app.llm.scripted.model import ScriptedModel
 from app.llm.scripted.scripts import SCRIPTS
 from app.llm.specs import (
     ANTHROPIC,
+    BASE_URLS,
     GOOGLE,
     OPENAI_BASE_URL,
     OPENAI_COMPATIBLE,
@@ -48,6 +47,14 @@ _OPTIONAL_PACKAGES: Mapping[str, tuple[str, str]] = {
     "google-cloud": ("google-cloud", "google.genai"),
 }
 """Of providers: Holdfast's optional dependency, and the module that it installs."""
+
+
+_OWN_MODELS: Mapping[str, tuple[str, str]] = {
+    ANTHROPIC: ("app.llm.anthropic.model", "AnthropicModel"),
+    GOOGLE: ("app.llm.google.model", "GoogleModel"),
+}
+"""Of providers with an adapter of our own: its module and class."""
+_BuildOwnModel: TypeAlias = Callable[[ModelEndpoint, httpx2.AsyncClient], LanguageModel]
 
 
 class _ClosableModel(LanguageModel, Protocol):
@@ -143,19 +150,19 @@ class ModelCatalog:
         if spec.provider in OPENAI_COMPATIBLE:
             endpoint = self._endpoint(spec, OPENAI_BASE_URL)
             return OpenAICompatibleModel(endpoint, self._shared_client(), encoded=self._encoded)
-        if spec.provider == ANTHROPIC:
-            endpoint = self._endpoint(spec, ANTHROPIC_BASE_URL)
-            try:
-                return AnthropicModel(endpoint, self._shared_client())
-            except ConfigurationError as error:
-                raise ConfigurationError(f"[models.{spec.name}] {error}") from None
-        if spec.provider == GOOGLE:
-            endpoint = self._endpoint(spec, GOOGLE_BASE_URL)
-            try:
-                return GoogleModel(endpoint, self._shared_client())
-            except ConfigurationError as error:
-                raise ConfigurationError(f"[models.{spec.name}] {error}") from None
+        if spec.provider in _OWN_MODELS:
+            return self._own_model(spec)
         return self._pydantic_ai_model(spec)
+
+    def _own_model(self, spec: ModelSpec) -> LanguageModel:
+        module, name = _OWN_MODELS[spec.provider]
+        # By name, so that a server imports the adapters that its models need.
+        build: _BuildOwnModel = getattr(import_module(module), name)
+        try:
+            endpoint = self._endpoint(spec, BASE_URLS[spec.provider])
+            return build(endpoint, self._shared_client())
+        except ConfigurationError as error:
+            raise ConfigurationError(f"[models.{spec.name}] {error}") from None
 
     def _shared_client(self) -> httpx2.AsyncClient:
         if self._client is None:

@@ -16,6 +16,10 @@ DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-5-5"
 OPENAI_COMPATIBLE = frozenset({"openai", "openai-compatible"})
 ANTHROPIC = "anthropic"
 GOOGLE = "google"
+BASE_URLS: Mapping[str, str] = {
+    ANTHROPIC: "https://api.anthropic.com",
+    GOOGLE: "https://generativelanguage.googleapis.com",
+}
 OWN_ADAPTERS = OPENAI_COMPATIBLE | {ANTHROPIC, GOOGLE}
 """The providers that need no SDK."""
 SCRIPTED = "scripted"

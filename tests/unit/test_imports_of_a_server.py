@@ -27,6 +27,8 @@ def imported() -> set[str]:
     [
         "a2a",
         "alembic",
+        "app.llm.anthropic.model",
+        "app.llm.google.model",
         "genai_prices",
         "greenlet",
         "anthropic",

@@ -8,13 +8,9 @@ from typing import Any
 import httpx2
 
 from app.llm.catalog import api_key_of
-from app.llm.specs import OPENAI_BASE_URL, OPENAI_COMPATIBLE, ModelSpec
+from app.llm.specs import BASE_URLS, OPENAI_BASE_URL, OPENAI_COMPATIBLE, ModelSpec
 
 _TIMEOUT_SECONDS = 5.0
-_PAGES = {
-    "anthropic": "https://api.anthropic.com",
-    "google": "https://generativelanguage.googleapis.com",
-}
 _REFUSED = frozenset({401, 403})
 
 
@@ -52,7 +48,7 @@ def look_up(spec: ModelSpec, environ: Mapping[str, str]) -> LookUp:
 
 def _request(spec: ModelSpec, key: str | None) -> httpx2.Request | None:
     """The request for the list; None for a provider that has none, or whose list isn't known."""
-    base = (spec.base_url or _PAGES.get(spec.provider, OPENAI_BASE_URL)).rstrip("/")
+    base = (spec.base_url or BASE_URLS.get(spec.provider, OPENAI_BASE_URL)).rstrip("/")
     if spec.provider in OPENAI_COMPATIBLE:
         return _get(f"{base}/models", spec, {"Authorization": f"Bearer {key}"} if key else {})
     if spec.provider == "anthropic":

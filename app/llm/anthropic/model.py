@@ -16,8 +16,6 @@ from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
-ANTHROPIC_BASE_URL = "https://api.anthropic.com"
-
 
 class AnthropicModel:
     """One model of one endpoint. The client is shared; this model never closes it."""

@@ -16,7 +16,6 @@ from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
-GOOGLE_BASE_URL = "https://generativelanguage.googleapis.com"
 _VERSION = "/v1beta"
 _ANSWER_SECONDS = "1200"
 """How long Google may write an answer: what it recommends for long ones. `idle_timeout` limits its pauses."""
