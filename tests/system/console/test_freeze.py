@@ -5,6 +5,7 @@ from playwright.async_api import Browser, expect
 
 from tests.support.servers import Server
 from tests.system.console.browser import TEST_SECONDS, using
+from tests.system.console.test_accessibility import check
 from tests.system.console.test_inbox import opened, refund
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
@@ -24,6 +25,7 @@ async def test_a_frozen_inbox_counts_what_comes_and_draws_what_its_user_does(
         await opened(client, "sharer", refund("FREEZE-2"))
         await expect(user.button("Follow (2 new)")).to_be_visible()
         await expect(row).not_to_contain_text("rejected")
+        await check(user)
         await user.press("p")
         await expect(row).to_contain_text("rejected by ann")
         await user.button("1 new").click()

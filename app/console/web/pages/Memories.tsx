@@ -109,7 +109,7 @@ function Table({ items, onForget }: { items: Memory[]; onForget(memory: Memory):
   const now = useNow(5);
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Table of memories">
-      <table class="table">
+      <table class="table memory-table">
         <thead>
           <tr>
             <th scope="col">Key</th>
@@ -130,7 +130,7 @@ function Table({ items, onForget }: { items: Memory[]; onForget(memory: Memory):
               <td class="small">
                 <SafeText text={memory.subject === null ? memory.scope : `${memory.scope} ${memory.subject}`} />
               </td>
-              <td class="small">
+              <td class="small" data-name="Saved by">
                 {memory.runId ? <a href={pageUrl.run(memory.runId)}>{memory.agentId}</a> : <SafeText text={memory.savedBy} />}
               </td>
               <td class="right quiet number" title={fullTime(memory.changedAt)}>

@@ -19,7 +19,7 @@ const KEYS: readonly [string, string][] = [
   ["[  ]", "Replay: event before and after"],
   ["j  k", "Next and previous row"],
   ["/", "First filter"],
-  ["a  e  r  s", "Choose approve, edit, reject, respond"],
+  ["a  e  s  r  d", "Choose approve, edit, respond, reject, drop"],
   ["Ctrl+Enter", "Send the chosen decision, or the form"],
   ["p", "Freeze live changes, and follow them again"],
   [".", "Show what is new"],

@@ -41,7 +41,13 @@ function FreezeButton({ held }: { held: number }) {
   }
   return (
     <button class="frozen" onClick={toggle} title="Draw what has come, and follow changes again (p)">
-      <Icon name="follow" /> Follow{held > 0 && ` (${held} new)`}
+      <Icon name="follow" />
+      {/* A narrow screen shows the number alone. */}
+      <span>
+        <span class="word">Follow{held > 0 && " ("}</span>
+        {held > 0 && held}
+        {held > 0 && <span class="word"> new)</span>}
+      </span>
     </button>
   );
 }
