@@ -97,6 +97,8 @@ class TaskExecution:
         except Interrupted as interrupted:
             if interrupted.reason is InterruptReason.HAND_OVER:
                 await self.release_when_stopping()
+            else:
+                self._log_lost_result()
             return
         except DATABASE_UNAVAILABLE as error:
             log.warning("task_interrupted_by_outage", error=repr(error))
@@ -233,9 +235,12 @@ class TaskExecution:
     async def _finish(self, outcome: TaskOutcome) -> None:
         async def write() -> None:
             if not await finish_task(self.context.outgoing, self.claimed, outcome):
-                log.info("task_already_finished", attempt=self.claimed.task.attempt)
+                self._log_lost_result()
 
         await self._write_with_retries(write)
+
+    def _log_lost_result(self) -> None:
+        log.info("task_already_finished", attempt=self.claimed.task.attempt)
 
     async def _release(self) -> None:
         async with self.context.database.transaction() as connection:
