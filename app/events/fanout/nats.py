@@ -69,7 +69,10 @@ class NatsTransport:
             async with _connected(self._servers, on_closed=on_closed, on_error=on_error) as client:
                 for topic, handle in handlers.items():
                     await client.subscribe(f"{self._prefix}.{topic}.*", cb=_payload_to(handle))
-                await client.flush(timeout=int(CONNECT_TIMEOUT_SECONDS))
+                # The library writes a PING at once, and the subscriptions before it a moment later. So only the
+                # second answer shows that the server has the subscriptions.
+                for _ in range(2):
+                    await client.flush(timeout=int(CONNECT_TIMEOUT_SECONDS))
                 self._client = client
                 on_connected()
                 await lost.wait()
