@@ -21,7 +21,8 @@ RELEASE_TIMEOUT_SECONDS = 1.0
 INVALIDATE_INTERVAL_SECONDS = 1.0
 KEEPALIVE_INTERVAL_SECONDS = 5
 KEEPALIVE_COUNT = 3
-_NOTHING = "SELECT"
+NOTHING = "SELECT"
+"""A statement of the pool itself, after one that failed or was given up."""
 
 _RECORDED: tuple[type[Exception], ...] = (*TRANSIENT_CODES, DatabaseUnavailable)
 
@@ -201,7 +202,7 @@ async def _end_transaction(connection: TimedConnection) -> None:
     # Any statement of its own ends an implicit transaction. It also waits until the server has cancelled the statement
     # before, which may have been a BEGIN.
     if not connection.is_in_transaction():
-        await connection.execute(_NOTHING)
+        await connection.execute(NOTHING)
     if connection.is_in_transaction():
         await connection.execute("ROLLBACK")
 

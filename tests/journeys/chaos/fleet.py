@@ -63,8 +63,12 @@ class Replica:
         """The process that a fault hits. With several behind one socket it is the oldest of them."""
         if self._process is None or self._processes == 1:
             return None if self._process is None else self._process.pid
-        serving = psutil.Process(self._process.pid).children()
-        return min(serving, key=psutil.Process.create_time).pid if serving else None
+        try:
+            serving = psutil.Process(self._process.pid).children()
+            return min(serving, key=psutil.Process.create_time).pid if serving else None
+        except psutil.NoSuchProcess:
+            # It is being deployed, and has just ended.
+            return None
 
     @property
     def is_up(self) -> bool:
@@ -134,7 +138,8 @@ class Replica:
 
     async def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            if self._process.process.returncode is None:
+                self._process.kill()
             await self._discard_process()
 
     async def _discard_process(self) -> None:
