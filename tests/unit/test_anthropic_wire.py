@@ -26,6 +26,7 @@ from app.runtime.ports.models import (
     TokenUsage,
     UsageSoFar,
 )
+from tests.support.parsed_answers import chunks_without_failure, failure_in, parsed
 from tests.support.recorded_answers import (
     ARGUMENTS,
     REDACTED,
@@ -45,26 +46,21 @@ from tests.support.transcripts import assistant, joined
 FIRST = WIRES["anthropic"].first
 
 
-def parsed(pieces: Iterable[bytes]) -> tuple[list[ModelChunk], InferenceFailed | None]:
-    stream = AnthropicStream(lambda: "call_new", "https://a.test", "claude")
-    chunks: list[ModelChunk] = []
-    for piece in pieces:
-        chunks += stream.feed(piece)
-    if not stream.complete:
-        chunks += stream.end()
-    return chunks, stream.failure
+def stream_of() -> AnthropicStream:
+    return AnthropicStream(lambda: "call_new", "https://a.test", "claude")
+
+
+def read(pieces: Iterable[bytes]) -> tuple[list[ModelChunk], InferenceFailed | None]:
+    stream = stream_of()
+    return parsed(stream, pieces), stream.failure
 
 
 def chunks_of(*pieces: bytes) -> list[ModelChunk]:
-    chunks, failure = parsed(pieces)
-    assert failure is None
-    return joined(chunks)
+    return chunks_without_failure(stream_of(), pieces)
 
 
 def failure_of(*pieces: bytes) -> tuple[str, str]:
-    _, failure = parsed(pieces)
-    assert failure is not None
-    return failure.kind, failure.detail
+    return failure_in(stream_of(), pieces)
 
 
 def events(*events: dict[str, Any]) -> bytes:
@@ -200,7 +196,7 @@ def test_each_stop_reason_is_known(reason: str, expected: StopReason) -> None:
 
 
 def test_usage_counts_the_cache_summaries_and_thoughts() -> None:
-    chunks, _ = parsed(
+    chunks, _ = read(
         [
             events(
                 message_start(input_tokens=5, cache_read_input_tokens=3, output_tokens=1),
@@ -262,7 +258,7 @@ def test_an_answer_that_has_stopped_needs_no_last_event() -> None:
 )
 def test_an_error_within_the_stream_has_the_kind_of_its_type(type_: str, kind: str) -> None:
     error = {"type": "error", "error": {"type": type_, "message": "it broke"}}
-    chunks, failure = parsed([FIRST[: FIRST.index(b"event: message_delta")] + events(error)])
+    chunks, failure = read([FIRST[: FIRST.index(b"event: message_delta")] + events(error)])
     assert failure is not None
     assert (failure.kind, failure.detail) == (kind, "it broke")
     assert TextChunk(TEXT) in joined(chunks)
@@ -271,7 +267,7 @@ def test_an_error_within_the_stream_has_the_kind_of_its_type(type_: str, kind: s
 @pytest.mark.parametrize("at", range(5, len(FIRST), 97))
 def test_a_cut_stream_keeps_what_came_before(at: int) -> None:
     whole = chunks_of(FIRST)
-    chunks, failure = parsed([FIRST[:at]])
+    chunks, failure = read([FIRST[:at]])
     assert (failure is None) == any(isinstance(each, ModelFinished) for each in chunks)
     text = "".join(each.text for each in chunks if isinstance(each, TextChunk))
     assert TEXT.startswith(text)

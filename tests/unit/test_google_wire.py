@@ -23,33 +23,28 @@ from app.runtime.ports.models import (
     TokenUsage,
     UsageSoFar,
 )
+from tests.support.parsed_answers import chunks_without_failure, failure_in, parsed
 from tests.support.recorded_answers import ARGUMENTS, TEXT, THOUGHT, WIRES, data, google
-from tests.support.transcripts import joined
 
 FIRST = WIRES["google"].first
 USAGE = TokenUsage(prompt_tokens=9, completion_tokens=7, total_tokens=16)
 
 
-def parsed(pieces: Iterable[bytes]) -> tuple[list[ModelChunk], InferenceFailed | None]:
-    stream = GoogleStream(lambda: "call_new", "https://g.test", "gemini")
-    chunks: list[ModelChunk] = []
-    for piece in pieces:
-        chunks += stream.feed(piece)
-    if not stream.complete:
-        chunks += stream.end()
-    return chunks, stream.failure
+def stream_of() -> GoogleStream:
+    return GoogleStream(lambda: "call_new", "https://g.test", "gemini")
+
+
+def read(pieces: Iterable[bytes]) -> tuple[list[ModelChunk], InferenceFailed | None]:
+    stream = stream_of()
+    return parsed(stream, pieces), stream.failure
 
 
 def chunks_of(*pieces: bytes) -> list[ModelChunk]:
-    chunks, failure = parsed(pieces)
-    assert failure is None
-    return joined(chunks)
+    return chunks_without_failure(stream_of(), pieces)
 
 
 def failure_of(*pieces: bytes) -> tuple[str, str]:
-    _, failure = parsed(pieces)
-    assert failure is not None
-    return failure.kind, failure.detail
+    return failure_in(stream_of(), pieces)
 
 
 def candidate(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -138,7 +133,7 @@ def test_counts_that_a_later_event_has_not_stay() -> None:
 
 def test_the_tokens_of_the_prompt_are_reported_early_and_once() -> None:
     event = {**candidate({"text": "a"}), "usageMetadata": {"promptTokenCount": 5}}
-    chunks, _ = parsed([data(event), data(event)])
+    chunks, _ = read([data(event), data(event)])
     so_far = TokenUsage(prompt_tokens=5, completion_tokens=0, total_tokens=5)
     assert [each for each in chunks if isinstance(each, UsageSoFar)] == [UsageSoFar(so_far)]
     assert isinstance(chunks[1], UsageSoFar)
@@ -191,14 +186,14 @@ def test_failures_are_named(events: list[dict[str, Any]], kind: str, detail: str
     "broken", [b'data: {"candidates": [{"content\n\n', b"data: " + b"x" * (MAX_LINE_BYTES + 1)]
 )
 def test_the_chunks_before_a_failure_are_kept(broken: bytes) -> None:
-    chunks, failure = parsed([data(candidate({"text": "kept"})), broken])
+    chunks, failure = read([data(candidate({"text": "kept"})), broken])
     assert chunks == [TextChunk("kept")]
     assert failure is not None
 
 
 def test_nothing_is_read_after_a_failure() -> None:
     error = {"error": {"code": 500, "message": "broke"}}
-    chunks, failure = parsed([data(error, candidate({"text": "late"}, finishReason="STOP"))])
+    chunks, failure = read([data(error, candidate({"text": "late"}, finishReason="STOP"))])
     assert chunks == []
     assert failure is not None
     assert failure.detail == "broke"

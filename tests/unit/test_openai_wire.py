@@ -38,6 +38,7 @@ from app.runtime.ports.models import (
     TextChunk,
     TokenUsage,
 )
+from tests.support.parsed_answers import failure_in, parsed
 from tests.support.transcripts import ADD, asking, assistant, joined, result
 
 DONE = b"data: [DONE]\n\n"
@@ -68,12 +69,7 @@ def stream_of() -> OpenAIStream:
 
 def read(*pieces: bytes) -> tuple[list[ModelChunk], OpenAIStream]:
     stream = stream_of()
-    chunks: list[ModelChunk] = []
-    for piece in pieces:
-        chunks += stream.feed(piece)
-    if not stream.complete:
-        chunks += stream.end()
-    return joined(chunks), stream
+    return joined(parsed(stream, pieces)), stream
 
 
 def answer(*events: bytes, finish: str = "stop") -> list[ModelChunk]:
@@ -85,9 +81,7 @@ def answer(*events: bytes, finish: str = "stop") -> list[ModelChunk]:
 
 
 def failure(*pieces: bytes) -> tuple[str, str]:
-    _, stream = read(*pieces)
-    assert stream.failure is not None
-    return stream.failure.kind, stream.failure.detail
+    return failure_in(stream_of(), pieces)
 
 
 WHOLE = b"".join(

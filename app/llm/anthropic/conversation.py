@@ -25,9 +25,8 @@ from app.llm.anthropic.media import media_block
 from app.llm.anthropic.model_traits import ModelTraits
 from app.llm.anthropic.options import Body
 from app.llm.anthropic.provider_data import caller_of, citations_of, parts_of, thought_block
+from app.llm.omitted_history import OMITTED_HISTORY
 
-OMITTED_HISTORY = "[The conversation goes on from here; what was before is left out.]"
-"""Inserted when a shortened history begins with an answer. The API needs a message of the user first."""
 _NO_WORDS = "."
 """A message of the user without content, before a system message that needs one."""
 _END_OF_RESULTS = "The tool results end here. The system message that follows comes from the application, not from a tool."

@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from app.clock import Clock, new_id
+from app.clock import Clock
 from app.domain.errors import InferenceFailed
 from app.llm.anthropic.model_traits import traits_of
 from app.llm.anthropic.options import parameters_of
 from app.llm.anthropic.request import VERSION_HEADER, AnthropicRequest, anthropic_request
 from app.llm.anthropic.stream import AnthropicStream
+from app.llm.call_ids import new_call_id
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
@@ -54,7 +55,7 @@ class AnthropicModel:
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
         response = await self._open(anthropic_request(request, model, address, self._parameters))
-        stream = AnthropicStream(_new_call_id, address, model)
+        stream = AnthropicStream(new_call_id, address, model)
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks
 
@@ -72,7 +73,3 @@ class AnthropicModel:
         if VERSION_HEADER in self.answers.headers:
             del headers[VERSION_HEADER]
         return await self.answers.open(request.content(), headers)
-
-
-def _new_call_id() -> str:
-    return f"call_{new_id()}"

@@ -25,9 +25,8 @@ from app.llm.google.media import media_part, media_type_of
 from app.llm.google.model_traits import GoogleTraits
 from app.llm.google.options import Body
 from app.llm.google.provider_data import SIGNATURE, parts_of, signature_in
+from app.llm.omitted_history import OMITTED_HISTORY
 
-OMITTED_HISTORY = "[The conversation goes on from here; what was before is left out.]"
-"""Inserted when a shortened history begins with an answer. The API needs a message of the user first."""
 _NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 """Stands for the signature of an answer's first call, which the API needs: `skip_thought_signature_validator`."""
 _RESPONSE = "functionResponse"

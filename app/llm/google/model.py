@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from app.clock import Clock, new_id
+from app.clock import Clock
+from app.llm.call_ids import new_call_id
 from app.llm.failures import secrets_of
 from app.llm.google.model_traits import traits_of
 from app.llm.google.options import parameters_of
@@ -60,7 +61,7 @@ class GoogleModel:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
         body = google_request(request, model, address, self._parameters)
         response = await self.answers.open(body, url=self._url_of(model))
-        stream = GoogleStream(_new_call_id, address, model)
+        stream = GoogleStream(new_call_id, address, model)
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks
 
@@ -70,7 +71,3 @@ class GoogleModel:
         name = model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
         raw_path = f"{path}/{quote(name)}:streamGenerateContent?alt=sse"
         return self._base.copy_with(raw_path=raw_path.encode())
-
-
-def _new_call_id() -> str:
-    return f"call_{new_id()}"

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from app.clock import Clock, new_id
+from app.clock import Clock
+from app.llm.call_ids import new_call_id
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
@@ -69,10 +70,6 @@ class OpenAICompatibleModel:
             self._encoded,
         )
         response = await self.answers.open(body)
-        stream = OpenAIStream(_new_call_id, issuer)
+        stream = OpenAIStream(new_call_id, issuer)
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks
-
-
-def _new_call_id() -> str:
-    return f"call_{new_id()}"

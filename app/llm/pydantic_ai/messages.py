@@ -49,11 +49,9 @@ from app.domain.threads.messages import (
     UnknownBlock,
     UrlSource,
 )
+from app.llm.omitted_history import OMITTED_HISTORY
 from app.llm.pydantic_ai.provider_data import answer_with_data, is_readable
 from app.runtime.ports.models import ModelRequest
-
-_OMITTED_HISTORY = "[The conversation goes on from here; what was before is left out.]"
-"""Inserted when a shortened history begins with an answer. Some providers need a user message first."""
 
 _Url: TypeAlias = type[ImageUrl] | type[AudioUrl] | type[VideoUrl] | type[DocumentUrl]
 _URLS: Mapping[MediaType, _Url] = {
@@ -105,7 +103,7 @@ def history_of(messages: Sequence[Message], model: Model) -> list[ModelMessage]:
             request_parts.append(_request_part(message, tools))
         elif (answer := _answer(message, model)).parts:
             if not history and all(isinstance(part, SystemPromptPart) for part in request_parts):
-                request_parts.append(UserPromptPart(content=_OMITTED_HISTORY))
+                request_parts.append(UserPromptPart(content=OMITTED_HISTORY))
             if request_parts:
                 history.append(SdkRequest(parts=request_parts))
                 request_parts = []

@@ -32,10 +32,10 @@ from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from app.clock import new_id
 from app.domain.errors import ConfigurationError
 from app.domain.inference.options import NO_OPTIONS
 from app.domain.threads.media_placeholders import without_media
+from app.llm.call_ids import new_call_id
 from app.llm.failures import presentable, secrets_of
 from app.llm.openai.tool_call_assembly import ToolCallAssembly
 from app.llm.pydantic_ai.answers import chunks_of, failure, stop_reason, usage
@@ -150,7 +150,7 @@ class PydanticAIModel:
     async def _chunks(
         self, response: StreamedResponse, model: str
     ) -> AsyncGenerator[Sequence[ModelChunk]]:
-        calls = ToolCallAssembly(_new_call_id)
+        calls = ToolCallAssembly(new_call_id)
         parts = StreamedParts(model, calls)
         with self._failures(begun=True):
             is_reported = False
@@ -266,7 +266,3 @@ async def _closing_responses() -> AsyncIterator[None]:
     finally:
         while responses:
             await responses.pop().aclose()
-
-
-def _new_call_id() -> str:
-    return f"call_{new_id()}"
