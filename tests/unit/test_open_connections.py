@@ -32,10 +32,10 @@ class Opened:
 class Server:
     """Opens connections, or fails."""
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, max_size: int) -> None:
         self.opened: list[Opened] = []
         self.fails = False
-        self.connections = OpenConnections(self._open, most)
+        self.connections = OpenConnections(self._open, max_size)
 
     async def _open(self) -> TimedConnection:
         await yield_to_loop()
@@ -55,7 +55,7 @@ async def waiting(connections: OpenConnections) -> "asyncio.Task[Any]":
 
 
 async def test_the_connection_used_last_is_used_next() -> None:
-    connections = Server(most=2).connections
+    connections = Server(max_size=2).connections
     first, second = await connections.acquire(), await connections.acquire()
     connections.release(first)
     connections.release(second)
@@ -65,7 +65,7 @@ async def test_the_connection_used_last_is_used_next() -> None:
 
 
 async def test_users_get_released_connections_in_turn() -> None:
-    server = Server(most=1)
+    server = Server(max_size=1)
     connections = server.connections
     taken = await connections.acquire()
     first, second = await waiting(connections), await waiting(connections)
@@ -78,7 +78,7 @@ async def test_users_get_released_connections_in_turn() -> None:
 
 
 async def test_a_cancelled_user_passes_its_connection_on() -> None:
-    connections = Server(most=1).connections
+    connections = Server(max_size=1).connections
     taken = await connections.acquire()
     cancelled, other = await waiting(connections), await waiting(connections)
     connections.release(taken)
@@ -87,7 +87,7 @@ async def test_a_cancelled_user_passes_its_connection_on() -> None:
 
 
 async def test_a_user_that_was_cancelled_while_it_waited_gets_nothing() -> None:
-    connections = Server(most=1).connections
+    connections = Server(max_size=1).connections
     taken = await connections.acquire()
     cancelled = await waiting(connections)
     cancelled.cancel()
@@ -97,7 +97,7 @@ async def test_a_user_that_was_cancelled_while_it_waited_gets_nothing() -> None:
 
 
 async def test_a_waiting_user_opens_a_connection_in_the_place_of_a_closed_one() -> None:
-    connections = Server(most=1).connections
+    connections = Server(max_size=1).connections
     taken = await connections.acquire()
     other = await waiting(connections)
     taken.terminate()
@@ -107,7 +107,7 @@ async def test_a_waiting_user_opens_a_connection_in_the_place_of_a_closed_one() 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_a_place_whose_user_opened_nothing_is_free_again(is_cancelled: bool) -> None:
-    server = Server(most=1)
+    server = Server(max_size=1)
     connections = server.connections
     taken = await connections.acquire()
     unlucky, other = await waiting(connections), await waiting(connections)
@@ -124,7 +124,7 @@ async def test_a_place_whose_user_opened_nothing_is_free_again(is_cancelled: boo
 
 
 async def test_an_idle_connection_that_the_server_closed_is_not_used() -> None:
-    connections = Server(most=1).connections
+    connections = Server(max_size=1).connections
     taken = await connections.acquire()
     connections.release(taken)
     taken.terminate()
@@ -133,7 +133,7 @@ async def test_an_idle_connection_that_the_server_closed_is_not_used() -> None:
 
 
 async def test_closing_waits_until_the_last_connection_is_released() -> None:
-    server = Server(most=2)
+    server = Server(max_size=2)
     connections = server.connections
     taken, idle = await connections.acquire(), await connections.acquire()
     connections.release(idle)
@@ -148,7 +148,7 @@ async def test_closing_waits_until_the_last_connection_is_released() -> None:
 
 
 async def test_waiting_users_are_refused_when_all_connections_are_cut() -> None:
-    connections = Server(most=1).connections
+    connections = Server(max_size=1).connections
     taken = await connections.acquire()
     other = await waiting(connections)
     connections.terminate()

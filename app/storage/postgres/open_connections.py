@@ -26,10 +26,10 @@ class TimedConnection(asyncpg.Connection):
 
 
 class OpenConnections:
-    """At most `most` connections. Each has one user at a time, from its acquisition to its release."""
+    """At most `max_size` connections. Each has one user at a time, from its acquisition to its release."""
 
-    def __init__(self, open_one: Callable[[], Awaitable[TimedConnection]], most: int) -> None:
-        self.most = most
+    def __init__(self, open_one: Callable[[], Awaitable[TimedConnection]], max_size: int) -> None:
+        self.max_size = max_size
         self._open_one = open_one
         self._idle: list[TimedConnection] = []
         """Ordered by last use. The last is used next. It is empty while users wait."""
@@ -43,7 +43,7 @@ class OpenConnections:
 
     @property
     def are_all_in_use(self) -> bool:
-        return len(self._in_use) + self._opening >= self.most
+        return len(self._in_use) + self._opening >= self.max_size
 
     async def open(self, number: int) -> None:
         """Open the first connections."""

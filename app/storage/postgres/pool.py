@@ -145,9 +145,9 @@ class ConnectionPool:
                 return connection
         except TimeoutError:
             if self._connections.are_all_in_use:
-                most = self._connections.most
+                max_size = self._connections.max_size
                 raise DatabaseBusy(
-                    f"none of {most} connections got free in {self._timeout} s"
+                    f"none of {max_size} connections got free in {self._timeout} s"
                 ) from None
             raise
 
