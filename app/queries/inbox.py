@@ -10,14 +10,14 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
 from app.domain.slices import BoundedCount, PageRequest, Slice
 from app.domain.threads.messages import LoggedMessage, MessageFilter, Visibility
-from app.domain.tickets.decisions import Decision, DecisionEffect
+from app.domain.tickets.listed import ListedTicket
 from app.domain.tickets.tickets import Ticket, TicketFilter, TicketSort
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent
 from app.runtime.handoff import active_agent
 from app.storage.runs import runs
 from app.storage.threads import messages, threads
-from app.storage.tickets import decisions, listing, tickets
+from app.storage.tickets import listing
 
 LAST_MESSAGES = 10
 MAX_SIMILAR = 20
@@ -27,7 +27,7 @@ MAX_SIMILAR = 20
 class TicketView:
     """A ticket with its context for an approver."""
 
-    ticket: Ticket
+    listed: ListedTicket
     run: RunRecord
     agent_version: AgentVersion
     agent_description: str
@@ -36,10 +36,6 @@ class TicketView:
     last_messages: Sequence[LoggedMessage]
     similar: Sequence[Ticket]
     """Decided tickets for calls of the same tool by the same agent."""
-    votes: Sequence[Decision]
-    """Answers that count toward the quorum, oldest first."""
-    obstacle: str | None
-    """Why the reader may not decide the ticket; None if they may."""
 
 
 async def list_tickets(
@@ -48,7 +44,7 @@ async def list_tickets(
     wanted: TicketFilter,
     requested: PageRequest,
     sort: TicketSort = TicketSort.CREATED,
-) -> Slice[Ticket]:
+) -> Slice[ListedTicket]:
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading() as connection:
         return await listing.page(connection, principal.tenant, wanted, sort, requested)
@@ -68,10 +64,11 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
     principal.require(Scope.RUNS_READ)
     tenant = principal.tenant
     async with ctx.database.reading() as connection:
-        found = await tickets.get(connection, tenant, key)
-        run = None if found is None else await runs.get(connection, tenant, found.run_id)
-        if found is None or run is None:
+        listed = await listing.get(connection, tenant, key)
+        run = None if listed is None else await runs.get(connection, tenant, listed.ticket.run_id)
+        if listed is None or run is None:
             raise NotFound("ticket_not_found", f"There is no ticket {key}.")
+        found = listed.ticket
         last = await messages.page(
             connection,
             tenant,
@@ -80,7 +77,6 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
             PageRequest(limit=LAST_MESSAGES),
         )
         alike = await listing.decided_for_same_tool(connection, tenant, found, MAX_SIMILAR)
-        attempts = await decisions.attempts(connection, tenant, [key])
         active = active_agent(await threads.state(connection, tenant, found.thread_id))
     version = run.agent_version
     if active is not None and active[0] == found.agent_id:
@@ -88,27 +84,26 @@ async def read_ticket(ctx: ServiceContext, principal: Principal, key: TicketKey)
     agent = await ctx.agents.for_tenant(tenant).at_version(found.agent_id, version)
     tool = agent.tools.get(found.tool_name) if isinstance(agent, ResolvedAgent) else None
     return TicketView(
-        ticket=found,
+        listed=listed,
         run=run,
         agent_version=version,
         agent_description=agent.spec.description if isinstance(agent, ResolvedAgent) else "",
         tool=None if tool is None else tool.descriptor,
         last_messages=last[::-1],
         similar=alike,
-        votes=[one.decision for one in attempts if one.effect is DecisionEffect.VOTED],
-        obstacle=_obstacle(principal, run, found),
     )
 
 
-def _obstacle(principal: Principal, run: RunRecord, ticket: Ticket) -> str | None:
+def obstacle(principal: Principal, found: ListedTicket) -> str | None:
+    """Why a person may not decide the ticket; None if they may."""
     if not principal.may(Scope.DECISIONS_WRITE):
         return f"it needs the scope {Scope.DECISIONS_WRITE.value!r}, which your key doesn't have"
-    rule = ticket.terms.approvers
+    rule = found.ticket.terms.approvers
     if rule is None:
         return None
     broken = rule.broken_by(
         principal.scopes,
         is_admin=principal.is_admin,
-        is_starter=run.started_by == principal.subject,
+        is_starter=found.lineage.started_by == principal.subject,
     )
     return None if broken is None else broken[1]

@@ -1,7 +1,7 @@
 """Queries about runs, threads and messages. Rows of another tenant are not found, like missing ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.context import ServiceContext
 from app.domain.errors import NotFound
@@ -10,7 +10,13 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunFilter, RunRecord, Waiting
 from app.domain.slices import PageRequest, Slice
 from app.domain.threads.messages import LoggedMessage, MessageFilter
-from app.domain.threads.threads import ListedThread, Thread, ThreadFilter, ThreadSort
+from app.domain.threads.threads import (
+    ListedThread,
+    MessagePreview,
+    Thread,
+    ThreadFilter,
+    ThreadSort,
+)
 from app.domain.tickets.tickets import Ticket, decided_by_people
 from app.domain.usage.totals import UsageTotal
 from app.storage.page_rows import MAX_PAGE_BYTES
@@ -176,14 +182,26 @@ async def list_threads(
     sort: ThreadSort = ThreadSort.CREATED,
     *,
     last_messages: bool = False,
+    first_messages: bool = False,
 ) -> Slice[ListedThread]:
     principal.require(Scope.RUNS_READ)
+    tenant = principal.tenant
+    last: Mapping[ThreadId, MessagePreview] = {}
+    first: Mapping[ThreadId, MessagePreview] = {}
     async with ctx.database.reading() as connection:
-        found = await thread_list.page(connection, principal.tenant, wanted, sort, requested)
-        if not last_messages:
-            return found
-        shown = await thread_list.with_last_messages(connection, principal.tenant, found)
-        return Slice(tuple(shown), found.has_more)
+        found = await thread_list.page(connection, tenant, wanted, sort, requested)
+        ids = [each.thread.id for each in found]
+        if last_messages:
+            last = await thread_list.last_messages(connection, tenant, ids)
+        if first_messages:
+            first = await thread_list.first_messages(connection, tenant, ids)
+    shown = (
+        replace(
+            each, last_message=last.get(each.thread.id), first_message=first.get(each.thread.id)
+        )
+        for each in found
+    )
+    return Slice(tuple(shown), found.has_more)
 
 
 async def list_messages(

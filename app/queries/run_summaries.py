@@ -7,16 +7,17 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunFilter, RunRecord, Waiting
 from app.domain.slices import PageRequest, Slice
 from app.storage.runs import listing as run_list
-from app.storage.runs import previews
+from app.storage.runs import row_details
+from app.storage.runs.row_details import RowDetails
 from app.storage.tickets import child_tickets, listing
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run, the beginning of what it was asked, and how many of its tickets are open."""
+    """A run, the beginning of what it was asked, and how many tickets and child runs it has."""
 
     run: RunRecord
-    preview: str
+    details: RowDetails
     open_tickets: int = 0
     is_asked_below: bool = False
     """Whether tickets of runs below it are open."""
@@ -39,9 +40,8 @@ async def list_summaries(
         counts = await listing.count_open_of(connection, tenant, unfinished) if unfinished else {}
         waiting = [run.id for run in found if isinstance(run.state, Waiting)]
         below = await child_tickets.with_open_below(connection, tenant, waiting)
-        texts = await previews.previews(connection, tenant, found) if found else {}
+        details = await row_details.details_of(connection, tenant, found) if found else {}
     items = tuple(
-        RunSummary(run, texts.get(run.id, ""), counts.get(run.id, 0), run.id in below)
-        for run in found
+        RunSummary(run, details[run.id], counts.get(run.id, 0), run.id in below) for run in found
     )
     return Slice(items, found.has_more)

@@ -88,6 +88,26 @@ async def test_a_ticket_says_who_may_decide_it_and_who_has_voted(people: People)
     assert (vote["decided_by"], vote["action"], vote["reason"]) == ("ann", "approve", "It is paid.")
 
 
+async def test_a_list_has_the_votes_and_whether_the_reader_may_decide(people: People) -> None:
+    board = await waiting(people["dan"], "board")
+    careful = await waiting(people["dan"], "careful")
+    await people["ann"].decide(board, "approve", reason="It is paid.")
+    listed = {each["id"]: each for each in (await people["bob"].get("/v1/tickets"))["items"]}
+    voted, blocked = listed[ticket_in(board)], listed[ticket_in(careful)]
+    [vote] = voted["votes"]
+    assert (vote["decided_by"], vote["action"], vote["reason"]) == ("ann", "approve", "It is paid.")
+    assert voted["approvers"]["quorum"] == 2
+    assert voted["may_decide"] == {"allowed": True, "reason": None}
+    assert (blocked["votes"], blocked["may_decide"]["allowed"]) == ([], False)
+    assert "approve:money" in blocked["may_decide"]["reason"]
+    for each in (voted, blocked):
+        shown = await people["bob"].get(f"/v1/tickets/{each['id']}")
+        assert {name: shown[name] for name in each} == each
+    await people["bob"].decide(board, "approve")
+    decided = (await people["bob"].get("/v1/tickets", run_id=board["id"]))["items"]
+    assert [[vote["decided_by"] for vote in each["votes"]] for each in decided] == [["ann"]]
+
+
 async def test_a_refused_decision_names_the_rule_that_failed(people: People) -> None:
     run = await waiting(people["dan"], "careful")
     assert (await refused(people["bob"], run, 403, "approver_not_allowed"))["rule"] == "scope"

@@ -335,6 +335,6 @@ async def test_a_parent_shows_what_its_children_wait_for(database_url: str) -> N
         assert shown["needs_decision"]
         assert [each["run_id"] for each in shown["tickets"]] == [run.id, grandchild.id]
         listed = await inbox.list_tickets(replica.ctx, ANN, TicketFilter(), PageRequest())
-        assert [ticket.id for ticket in listed] == [waiting_reasons.id]
+        assert [each.ticket.id for each in listed] == [waiting_reasons.id]
         await grandchild.decide(waiting_reasons.name, "approve")
         await run.ended()

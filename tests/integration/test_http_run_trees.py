@@ -77,6 +77,40 @@ async def waiting_pair(client: Client, agent: str) -> tuple[Record, Record]:
     return await eventually(both_waiting)
 
 
+async def test_lists_of_tickets_and_runs_have_the_lineage(client: Client) -> None:
+    boss, child = await waiting_pair(client, "digger")
+    [ticket] = (await client.get("/v1/tickets", run_id=child["id"]))["items"]
+    assert ticket["lineage"] == {
+        "started_by": "local",
+        "parent_run_id": boss["id"],
+        "root_run_id": boss["id"],
+        "root_agent_id": "boss",
+    }
+    alone = await client.settled((await client.start("digger", RISKY))["id"])
+    [own] = (await client.get("/v1/tickets", run_id=alone["id"]))["items"]
+    assert own["lineage"] == {
+        "started_by": "local",
+        "parent_run_id": None,
+        "root_run_id": alone["id"],
+        "root_agent_id": "digger",
+    }
+    await client.post(f"/v1/runs/{alone['id']}/cancel", {})
+    await client.ended(alone["id"])
+    again = await client.post(f"/v1/runs/{alone['id']}/retry", {}, 202)
+    ids = ",".join((boss["id"], child["id"], again["id"]))
+    rows = {each["id"]: each for each in (await client.get("/v1/run-summaries", ids=ids))["items"]}
+    assert {id: row["child_runs"] for id, row in rows.items()} == {
+        boss["id"]: 1,
+        child["id"]: 0,
+        again["id"]: 0,
+    }
+    assert rows[again["id"]]["retry_of_run_id"] == alone["id"]
+    assert (rows[child["id"]]["parent_run_id"], rows[child["id"]]["retry_of_run_id"]) == (
+        boss["id"],
+        None,
+    )
+
+
 # --- waits ----------------------------------------------------------------------------------------
 
 

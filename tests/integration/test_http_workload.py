@@ -183,7 +183,7 @@ async def test_a_call_has_the_time_when_its_tool_began(client: Client) -> None:
 async def test_threads_are_sorted_by_their_last_run_and_show_what_was_said(client: Client) -> None:
     old = (await client.ended((await client.start("quick", "the first"))["id"]))["thread_id"]
     new = (await client.ended((await client.start("quick", "another"))["id"]))["thread_id"]
-    query = {"sort": "last_run_at", "include": "last_message"}
+    query = {"sort": "last_run_at", "include": "first_message,last_message"}
     listed = (await client.get("/v1/threads", limit=2, **query))["items"]
     assert [each["id"] for each in listed] == [new, old]
     await client.ended((await client.start("quick", "again", thread_id=old))["id"])
@@ -192,10 +192,16 @@ async def test_threads_are_sorted_by_their_last_run_and_show_what_was_said(clien
     assert first["id"] == old
     assert first["last_message"]["role"] == "assistant"
     assert first["last_message"]["text"]
+    assert first["first_message"]["role"] == "user"
+    assert first["first_message"]["text"] == "the first"
     [second] = (await client.get("/v1/threads", limit=1, cursor=page["next_cursor"], **query))[
         "items"
     ]
-    assert second["id"] == new
+    assert (second["id"], second["first_message"]["text"]) == (new, "another")
+    [plain] = (await client.get("/v1/threads", limit=1, sort="last_run_at"))["items"]
+    assert plain.keys().isdisjoint({"first_message", "last_message"})
+    unknown = await client.http.get("/v1/threads", params={"include": "last_messages"})
+    assert "did you mean last_message" in the_problem(unknown, 422, "invalid_request")["detail"]
 
 
 async def test_threads_are_found_by_words_of_their_titles(client: Client) -> None:

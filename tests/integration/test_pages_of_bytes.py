@@ -55,15 +55,15 @@ async def test_a_run_shows_the_tickets_that_fit_into_a_page(database_url: str) -
         snapshot = await read_run_snapshot(server.ctx, ANN, run.id)
         wanted = TicketFilter(run_id=run.id)
         first = await list_tickets(server.ctx, ANN, wanted, PageRequest())
-        after = PageRequest(after=(first[-1].created_at, first[-1].id))
+        after = PageRequest(after=(first[-1].ticket.created_at, first[-1].ticket.id))
         rest = await list_tickets(server.ctx, ANN, wanted, after)
     assert view == listed == snapshot.view
     assert (len(view.open_tickets), view.has_more_tickets) == (2, True)
     shown = run_out(view)
     assert shown.model_dump()["waiting"]["has_more_tickets"] is True
     assert len(shown.model_dump_json()) < MAX_PAGE_BYTES + 100_000
-    assert {each.id for each in (*first, *rest)} >= {each.id for each in view.open_tickets}
-    assert len({each.id for each in (*first, *rest)}) == 4
+    assert {each.ticket.id for each in (*first, *rest)} >= {each.id for each in view.open_tickets}
+    assert len({each.ticket.id for each in (*first, *rest)}) == 4
 
 
 async def test_a_run_with_one_ticket_larger_than_a_page_shows_it(database_url: str) -> None:

@@ -42,12 +42,12 @@ async def test_lists_explanations_and_decisions_work_without_messages_and_events
         await rename_tables(replica, _AWAY, "messages", "events")
         [view] = await records.list_runs(replica.ctx, ANN, RunFilter(), PageRequest())
         [listed] = await records.list_threads(replica.ctx, ANN, ThreadFilter(), PageRequest())
-        [ticket] = await ticket_page(replica.ctx, ANN, TicketFilter(), PageRequest())
+        [found] = await ticket_page(replica.ctx, ANN, TicketFilter(), PageRequest())
         [reason] = (await explain(replica.ctx, ANN, run.id)).reasons
         await rename_tables(replica, _BACK, "events")
-        decided = await decide(replica.ctx, ANN, run.id, [decision(ticket.id, "approve")])
+        decided = await decide(replica.ctx, ANN, run.id, [decision(found.ticket.id, "approve")])
         await rename_tables(replica, _BACK, "messages")
-    assert (view.run.id, view.open_tickets) == (run.id, (ticket,))
+    assert (view.run.id, view.open_tickets) == (run.id, (found.ticket,))
     assert listed.thread.id == run.thread_id
     assert reason.code == "waiting_for_tickets"
     assert decided.open_tickets == ()

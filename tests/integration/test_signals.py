@@ -698,8 +698,8 @@ async def test_the_inbox_leaves_out_tickets_that_wait_for_events(
             replica.ctx, ANN, TicketFilter(kind=TicketKind.EVENT), PageRequest()
         )
         feed = await database.pool.fetchval("SELECT count(*) FROM ticket_feed")
-    assert [ticket.kind for ticket in shown] == [TicketKind.APPROVAL]
-    assert [ticket.kind for ticket in events] == [TicketKind.EVENT]
+    assert [each.ticket.kind for each in shown] == [TicketKind.APPROVAL]
+    assert [each.ticket.kind for each in events] == [TicketKind.EVENT]
     assert feed == 1
 
 

@@ -30,6 +30,8 @@ class RunSummaryOut(ResponseModel):
     agent_version: str
     parent_run_id: str | None
     root_run_id: str
+    retry_of_run_id: str | None = Field(description="The run that this one retries.")
+    child_runs: int = Field(description="The number of runs that it has started. It ends at 1,000.")
     status: Literal["created", "running", "waiting", "done"]
     outcome: str | None = Field(description="How the run ended; null before that.")
     termination_code: str | None = Field(description="Code of an error or limit that ended it.")
@@ -61,6 +63,8 @@ def run_summary_out(found: RunSummary) -> RunSummaryOut:
         agent_version=run.agent_version,
         parent_run_id=run.lineage.parent_run_id,
         root_run_id=run.lineage.root_run_id,
+        retry_of_run_id=run.lineage.retry_of,
+        child_runs=found.details.children,
         status=run.status.value,
         outcome=None if ended is None else outcome(ended).value,
         termination_code=None if ended is None else termination_to_json(ended).get("code"),
@@ -68,7 +72,7 @@ def run_summary_out(found: RunSummary) -> RunSummaryOut:
         open_tickets=found.open_tickets,
         cancel_requested_at=run.cancel_requested_at,
         is_paused=ended is None and run.pause is not None,
-        input_preview=found.preview,
+        input_preview=found.details.preview,
         steps=run.steps,
         input_tokens=run.usage.input_tokens,
         output_tokens=run.usage.output_tokens,

@@ -78,7 +78,7 @@ class ThreadOut(ResponseModel):
     updated_at: Time
 
 
-class LastMessageOut(ResponseModel):
+class MessagePreviewOut(ResponseModel):
     """The beginning of a message."""
 
     role: Literal["user", "assistant"]
@@ -94,20 +94,26 @@ class ListedThreadOut(ThreadOut):
         exclude_if=is_absent,
         description="When its last run was created. Only with `sort=last_run_at`.",
     )
-    last_message: LastMessageOut | None = Field(
+    last_message: MessagePreviewOut | None = Field(
         None,
         exclude_if=is_absent,
         description="The beginning of the newest message of a user or the agent. Only with "
         "`include=last_message`.",
     )
+    first_message: MessagePreviewOut | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="The beginning of the first message of a user. Only with `include=first_message`.",
+    )
 
 
 def listed_thread_out(found: ListedThread) -> ListedThreadOut:
-    last = found.last_message
+    last, first = found.last_message, found.first_message
     return ListedThreadOut(
         **ThreadOut.model_validate(found.thread).__dict__,
         last_run_at=found.last_run_at,
-        last_message=None if last is None else LastMessageOut.model_validate(last),
+        last_message=None if last is None else MessagePreviewOut.model_validate(last),
+        first_message=None if first is None else MessagePreviewOut.model_validate(first),
     )
 
 

@@ -17,12 +17,14 @@ from app.api.schemas.common import (
 from app.api.schemas.messages import MessageOut, message_out
 from app.commands.tickets.decision_types import DecisionRequest, DecisionResult
 from app.commands.tickets.rejections import REFUSED_ID
+from app.domain.principals import Principal
 from app.domain.rules.remembered import Match, Remember, RuleScope
 from app.domain.tickets.decisions import Action
 from app.domain.tickets.decisions import DecisionAnswer as Given
+from app.domain.tickets.listed import ListedTicket
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import Effect
-from app.queries.inbox import TicketView
+from app.queries.inbox import TicketView, obstacle
 
 _EXAMPLE: JsonDict = {
     "decisions": [
@@ -157,7 +159,38 @@ class MayDecideOut(ResponseModel):
     reason: str | None = Field(description="What is missing; null if nothing is.")
 
 
-class TicketDetailOut(TicketOut):
+class TicketLineageOut(ResponseModel):
+    """Who started the run that asks, and the runs above it."""
+
+    started_by: str
+    parent_run_id: str | None = Field(description="The run that started it; null for a root.")
+    root_run_id: str = Field(description="The first run of its tree; for a root, the run itself.")
+    root_agent_id: str = Field(description="The agent of that run.")
+
+
+class ListedTicketOut(TicketOut):
+    """A ticket in a list: with the votes so far, the runs above it, and whether you may decide it."""
+
+    lineage: TicketLineageOut = Field(description="Who started its run, and the runs above it.")
+    votes: list[VoteOut] = Field(
+        description="Approvals so far that count toward the quorum, oldest first."
+    )
+    may_decide: MayDecideOut = Field(
+        description="Whether the caller may decide this ticket, and why not."
+    )
+
+
+def listed_ticket_out(principal: Principal, found: ListedTicket) -> ListedTicketOut:
+    reason = obstacle(principal, found)
+    return ListedTicketOut(
+        **TicketOut.model_validate(found.ticket).__dict__,
+        lineage=TicketLineageOut.model_validate(found.lineage),
+        votes=[VoteOut.model_validate(vote) for vote in found.votes],
+        may_decide=MayDecideOut(allowed=reason is None, reason=reason),
+    )
+
+
+class TicketDetailOut(ListedTicketOut):
     """A ticket with what an approver needs: the run, its last messages, and earlier decisions."""
 
     run: TicketRunOut
@@ -171,24 +204,17 @@ class TicketDetailOut(TicketOut):
     similar: list[SimilarDecisionOut] = Field(
         description="Tickets about similar calls, newest first."
     )
-    votes: list[VoteOut] = Field(
-        description="Approvals so far that count toward the quorum, oldest first."
-    )
-    may_decide: MayDecideOut = Field(
-        description="Whether the caller may decide this ticket, and why not."
-    )
 
 
-def ticket_detail_out(page: TicketView) -> TicketDetailOut:
+def ticket_detail_out(principal: Principal, page: TicketView) -> TicketDetailOut:
+    ticket = page.listed.ticket
     return TicketDetailOut(
-        **TicketOut.model_validate(page.ticket).__dict__,
+        **listed_ticket_out(principal, page.listed).__dict__,
         run=TicketRunOut.model_validate(page.run),
         agent_description=page.agent_description,
         tool=None if page.tool is None else ToolOut.model_validate(page.tool),
         last_messages=[message_out(entry) for entry in page.last_messages],
-        similar=[_similar_out(other, page.ticket) for other in page.similar],
-        votes=[VoteOut.model_validate(vote) for vote in page.votes],
-        may_decide=MayDecideOut(allowed=page.obstacle is None, reason=page.obstacle),
+        similar=[_similar_out(other, ticket) for other in page.similar],
     )
 
 

@@ -45,6 +45,7 @@ from app.queries.snapshots import read_thread_snapshot
 from app.queries.usage import with_usage
 
 router = APIRouter(route_class=AuthorizedRoute, prefix="/v1/threads", tags=["threads"])
+_PREVIEWS = ("last_message", "first_message")
 _INCLUDED = ("rolled_back", "provider_data")
 _of_a_thread = error_responses("thread_not_found")
 
@@ -107,13 +108,18 @@ async def list_threads(
         ),
     ] = ThreadSort.CREATED,
     include: Annotated[
-        Literal["last_message"] | None,
-        Query(description="`last_message` adds the beginning of the newest message."),
+        Str | None,
+        Query(
+            max_length=100,
+            description="What to show in addition, separated by commas. `last_message`: the beginning of the newest "
+            "message. `first_message`: the beginning of the first message of a user, for threads without a title.",
+        ),
     ] = None,
     resource_id: Annotated[Str | None, Query(max_length=500)] = None,
     parent_thread_id: Uuid | None = None,
 ) -> Page[ListedThreadOut]:
     """List threads, by default the newest first. `metadata.KEY=TEXT` filters by metadata."""
+    names = frozenset[str]() if include is None else listed_names("include", include, _PREVIEWS)
     parent = None if parent_thread_id is None else ThreadId(parent_thread_id)
     wanted = ThreadFilter(
         key=key, title=title, resource_id=resource_id, parent_thread_id=parent, metadata=metadata
@@ -125,7 +131,8 @@ async def list_threads(
         wanted,
         query.by_creation(),
         sort,
-        last_messages=include == "last_message",
+        last_messages="last_message" in names,
+        first_messages="first_message" in names,
     )
     return Page[ListedThreadOut].of(
         found, show=listed_thread_out, cursor=lambda each: _cursor(query.name, each)

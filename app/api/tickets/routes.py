@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,7 +11,13 @@ from app.api.event_streams import CursorQuery
 from app.api.lists import InPeriod, Listed
 from app.api.schemas.common import Page, Uuid
 from app.api.schemas.runs import EventsPage
-from app.api.schemas.tickets import TicketCountOut, TicketDetailOut, TicketOut, ticket_detail_out
+from app.api.schemas.tickets import (
+    ListedTicketOut,
+    TicketCountOut,
+    TicketDetailOut,
+    listed_ticket_out,
+    ticket_detail_out,
+)
 from app.api.tickets.filters import AgentName, TicketQuery, TicketsWanted, ToolName
 from app.domain.ids import AgentId, TicketKey
 from app.domain.tickets.tickets import NEVER, Ticket, TicketFilter, TicketSort
@@ -47,15 +54,15 @@ async def list_tickets(
             "beginning, and those that never expire at the end."
         ),
     ] = TicketSort.CREATED,
-) -> Page[TicketOut]:
-    """List tickets of all runs, by default the newest first."""
+) -> Page[ListedTicketOut]:
+    """List tickets of all runs with their votes so far, by default the newest first."""
     wanted = filters.of(principal)
     query = paging.of(list="tickets", sort=sort, **_as_named(filters, wanted))
     found = await inbox.list_tickets(ctx, principal, wanted, query.by_creation(), sort)
-    return Page[TicketOut].of(
+    return Page[ListedTicketOut].of(
         found,
-        show=TicketOut.model_validate,
-        cursor=lambda ticket: cursors.encode(query.name, _place(sort, ticket), ticket.id),
+        show=partial(listed_ticket_out, principal),
+        cursor=lambda each: cursors.encode(query.name, _place(sort, each.ticket), each.ticket.id),
     )
 
 
@@ -138,4 +145,5 @@ async def list_ticket_events(
 @router.get("/{ticket_id}", responses=error_responses("ticket_not_found"))
 async def get_ticket(ticket_id: Uuid, ctx: ContextDep, principal: MayRead) -> TicketDetailOut:
     """Get a ticket with its run, tool and last messages, and decisions about similar calls."""
-    return ticket_detail_out(await inbox.read_ticket(ctx, principal, TicketKey(ticket_id)))
+    found = await inbox.read_ticket(ctx, principal, TicketKey(ticket_id))
+    return ticket_detail_out(principal, found)

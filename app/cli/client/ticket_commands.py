@@ -9,7 +9,7 @@ import typer
 
 from app.cli import environment
 from app.cli.client.api_client import ApiClient, Body, command_client
-from app.cli.client.table import Columns, moment, short, write_list, write_table
+from app.cli.client.table import Columns, Item, moment, short, write_list, write_table
 from app.cli.exit_codes import ExitCode, exit_with
 from app.cli.options import (
     AsJson,
@@ -34,6 +34,7 @@ _COLUMNS: Columns = {
     "AGENT": lambda ticket: ticket["agent_id"],
     "EXPIRES": lambda ticket: moment(ticket["expires_at"]),
     "EFFECT": lambda ticket: ticket["tool_effect"] or "",
+    "VOTES": lambda ticket: _votes(ticket),
     "CALL": lambda ticket: f"{ticket['tool_name']} {short(ticket['arguments'])}",
 }
 _SHOWN_CHOICES = 10
@@ -111,6 +112,12 @@ def list_tickets(
             return
         filters |= {"sort": sort.value, "order": order or _USUAL_ORDERS[sort]}
         write_list(server.pages("/v1/tickets", filters), _COLUMNS, as_json=as_json, limit=limit)
+
+
+def _votes(ticket: Item) -> str:
+    """`1/2` if one of two people has agreed; empty if one person is enough."""
+    quorum = (ticket["approvers"] or {}).get("quorum", 1)
+    return f"{len(ticket['votes'])}/{quorum}" if quorum > 1 else ""
 
 
 def _write_count(found: Body, *, as_json: bool) -> None:

@@ -38,8 +38,8 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class LastMessage:
-    """The newest message of a thread, shortened."""
+class MessagePreview:
+    """A message of a thread, shortened."""
 
     role: Role
     text: str
@@ -48,11 +48,13 @@ class LastMessage:
 
 @dataclass(frozen=True, slots=True)
 class ListedThread:
-    """A thread, when its last run started if the list is sorted by it, and its last message if that was asked for."""
+    """A thread, when its last run started if the list is sorted by it, and the messages that were asked for."""
 
     thread: Thread
     last_run_at: datetime | None = None
-    last_message: LastMessage | None = None
+    last_message: MessagePreview | None = None
+    first_message: MessagePreview | None = None
+    """The first one of a user."""
 
 
 class ThreadSort(StrEnum):

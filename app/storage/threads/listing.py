@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
@@ -21,7 +20,7 @@ from app.domain.ids import Tenant, ThreadId
 from app.domain.slices import Order, PageRequest, Slice
 from app.domain.threads.keys import thread_id_of_key
 from app.domain.threads.messages import Role
-from app.domain.threads.threads import LastMessage, ListedThread, ThreadFilter, ThreadSort
+from app.domain.threads.threads import ListedThread, MessagePreview, ThreadFilter, ThreadSort
 from app.storage.codec import Row
 from app.storage.page_rows import BY_CREATION, page_of
 from app.storage.postgres.database import Connection
@@ -34,17 +33,18 @@ RUNS_AT_ONCE = 3_000
 _WORD = re.compile(r"\w+")
 _BY_LAST_RUN = ("last_run_at", "last_run_id")
 
-# The newest message that a person or the agent wrote, without results of tools.
-_LAST_MESSAGES = text("""
+_PREVIEWS = """
 SELECT t.id, m.role, m.created_at, left((
     SELECT string_agg(part ->> 'text', ' ') FROM jsonb_array_elements(m.content) AS part
     WHERE part ->> 'type' = 'text'), :characters) AS preview
 FROM unnest(CAST(:ids AS uuid[])) AS t(id), LATERAL (
     SELECT role, content, created_at FROM messages
-    WHERE tenant = :tenant AND thread_id = t.id AND role IN ('user', 'assistant') AND visibility = 'all'
-    ORDER BY seq DESC LIMIT 1
+    WHERE tenant = :tenant AND thread_id = t.id AND visibility = 'all' AND {which} LIMIT 1
 ) AS m
-""")
+"""
+# The newest message that a person or the agent wrote, without results of tools.
+_LAST_MESSAGES = text(_PREVIEWS.format(which="role IN ('user', 'assistant') ORDER BY seq DESC"))
+_FIRST_MESSAGES = text(_PREVIEWS.format(which="role = 'user' ORDER BY seq"))
 
 
 async def page(
@@ -105,23 +105,31 @@ def _in_order_of_runs(tenant: Tenant, wanted: ThreadFilter, requested: PageReque
     ).join_from(run, thread, true())
 
 
-async def with_last_messages(
-    connection: Connection, tenant: Tenant, found: Sequence[ListedThread]
-) -> list[ListedThread]:
-    """The same threads with their last messages."""
-    given = {
-        "tenant": tenant,
-        "ids": [each.thread.id for each in found],
-        "characters": PREVIEW_CHARACTERS,
-    }
-    rows = (await connection.execute(_LAST_MESSAGES, given)).all()
-    messages = {
-        ThreadId(str(row["id"])): LastMessage(
+async def last_messages(
+    connection: Connection, tenant: Tenant, ids: Sequence[ThreadId]
+) -> dict[ThreadId, MessagePreview]:
+    """The beginnings of the newest messages of these threads."""
+    return await _previews(connection, _LAST_MESSAGES, tenant, ids)
+
+
+async def first_messages(
+    connection: Connection, tenant: Tenant, ids: Sequence[ThreadId]
+) -> dict[ThreadId, MessagePreview]:
+    """The beginnings of the first messages of users in these threads."""
+    return await _previews(connection, _FIRST_MESSAGES, tenant, ids)
+
+
+async def _previews(
+    connection: Connection, statement: TextClause, tenant: Tenant, ids: Sequence[ThreadId]
+) -> dict[ThreadId, MessagePreview]:
+    given = {"tenant": tenant, "ids": list(ids), "characters": PREVIEW_CHARACTERS}
+    rows = (await connection.execute(statement, given)).all()
+    return {
+        ThreadId(str(row["id"])): MessagePreview(
             Role(row["role"]), row["preview"] or "", row["created_at"]
         )
         for row in rows
     }
-    return [replace(each, last_message=messages.get(each.thread.id)) for each in found]
 
 
 def _conditions(tenant: Tenant, wanted: ThreadFilter) -> Iterator[ColumnElement[bool] | TextClause]:

@@ -16,10 +16,11 @@ from sqlalchemy import (
     select,
 )
 
-from app.domain.ids import RunId, Tenant
+from app.domain.ids import RunId, Tenant, TicketKey
 from app.domain.principals import Principal, Scope
 from app.domain.slices import BoundedCount, PageRequest, Slice
 from app.domain.tickets.decisions import DecisionEffect
+from app.domain.tickets.listed import ListedTicket
 from app.domain.tickets.tickets import (
     ANSWERED_BY_PROGRAMS,
     Ticket,
@@ -32,6 +33,7 @@ from app.storage.postgres.database import Connection
 from app.storage.runs.listing import in_tree
 from app.storage.tables import NEVER_EXPIRES, decisions, runs, tickets
 from app.storage.tickets.child_tickets import is_shown_open
+from app.storage.tickets.listed import listed_ticket_of, listed_tickets
 from app.storage.tickets.tickets import ticket_of, with_winner
 
 MAX_OPEN_TICKETS = 10_000
@@ -50,13 +52,20 @@ async def page(
     wanted: TicketFilter,
     sort: TicketSort,
     requested: PageRequest,
-) -> Slice[Ticket]:
+) -> Slice[ListedTicket]:
     """The inbox: tickets of a tenant by creation, or by expiry."""
-    statement = with_winner().where(tickets.c.tenant == tenant, *conditions(wanted))
+    statement = listed_tickets().where(tickets.c.tenant == tenant, *conditions(wanted))
     if sort is TicketSort.CREATED:
-        return await page_of(connection, statement, ticket_of, requested, by=BY_CREATION)
+        return await page_of(connection, statement, listed_ticket_of, requested, by=BY_CREATION)
     statement = statement.add_columns(_sorted_expiry.label("sorted_expiry"))
-    return await page_of(connection, statement, ticket_of, requested, by=_BY_EXPIRY)
+    return await page_of(connection, statement, listed_ticket_of, requested, by=_BY_EXPIRY)
+
+
+async def get(connection: Connection, tenant: Tenant, key: TicketKey) -> ListedTicket | None:
+    """One ticket, as the list shows it."""
+    statement = listed_tickets().where(tickets.c.tenant == tenant, tickets.c.id == key)
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else listed_ticket_of(row)
 
 
 async def count(
