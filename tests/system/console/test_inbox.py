@@ -142,6 +142,39 @@ async def test_a_quorum_needs_two_people_and_the_starter_is_none_of_them(
         assert (await client.ended(run_id))["outcome"] == "succeeded"
 
 
+async def test_rows_show_votes_and_who_may_decide_before_and_after_they_change(
+    team: Server, browser: Browser
+) -> None:
+    async with (
+        using(browser, team.base, "rows", key="ann") as ann,
+        using(browser, team.base, "starter", key="carol") as carol,
+        team.client("carol") as client,
+        team.client("ben") as ben,
+    ):
+        _, known = await opened(client, "board", refund("VOTES"))
+        for user in (ann, carol):
+            await user.open("inbox?agent=board")
+            await expect(user.page.locator(".live")).to_have_text("live")
+        row = ann.page.locator(f"[data-ticket='{known}']")
+        await expect(row).to_contain_text("0/2 votes")
+        await expect(row).not_to_contain_text("not by you")
+        await expect(carol.page.locator(f"[data-ticket='{known}']")).to_contain_text("not by you")
+        await ben.decide(await ben.run(await run_of(ben, known)), "approve")
+        await expect(row).to_contain_text("1/2 votes")
+        _, later = await opened(client, "board", refund("LATER"))
+        # What an event tells of a ticket lacks who may decide: the list is read for it.
+        await carol.button("1 new").click()
+        await expect(carol.page.locator(f"[data-ticket='{later}']")).to_contain_text("not by you")
+        await expect(carol.page.locator("[data-ticket]").first).to_contain_text("LATER")
+        await ann.page.reload()
+        await ann.ready()
+        await expect(row).to_contain_text("1/2 votes")
+
+
+async def run_of(client: Client, ticket: str) -> str:
+    return str((await client.get(f"/v1/tickets/{ticket}"))["run_id"])
+
+
 async def decide(user: User, key: str) -> None:
     await user.press(key)
     await expect(user.page.locator("button.send")).to_be_enabled()

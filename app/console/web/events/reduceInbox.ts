@@ -1,5 +1,5 @@
 /** The inbox as a pure function of a page of tickets and the events that follow. */
-import { ticketOf, type Ticket } from "../core/api/tickets";
+import { ticketOf, type Ticket, type Vote } from "../core/api/tickets";
 import type { Frame } from "../core/sse";
 
 export interface InboxState {
@@ -7,15 +7,13 @@ export interface InboxState {
   tickets: Ticket[];
   /** Opened since the list was drawn; they wait for a click, so that no row moves. */
   newer: Ticket[];
-  /** Votes seen since then, by ticket. */
-  votesMissing: Record<string, number>;
   /** Tickets that have changed since the card was read, with a counter. */
   changes: Record<string, number>;
   /** The number of events that may have changed how many tickets are open. */
   version: number;
 }
 
-export const EMPTY_INBOX: InboxState = { tickets: [], newer: [], votesMissing: {}, changes: {}, version: 0 };
+export const EMPTY_INBOX: InboxState = { tickets: [], newer: [], changes: {}, version: 0 };
 
 interface TicketEvent {
   event_type: string;
@@ -24,7 +22,6 @@ interface TicketEvent {
   action?: string;
   decided_by?: string;
   reason?: string;
-  votes_missing?: number;
   ts?: string;
 }
 
@@ -42,10 +39,7 @@ function reduceOne(state: InboxState, event: TicketEvent, wanted: (ticket: Ticke
     case "ticket_opened":
       return opened(state, event, wanted);
     case "ticket_voted":
-      return {
-        ...changed(state, event),
-        votesMissing: { ...state.votesMissing, [event.ticket_id!]: event.votes_missing ?? 0 },
-      };
+      return voted(state, event);
     case "ticket_decided":
       return settled(state, event, (ticket) => ({
         ...ticket,
@@ -66,6 +60,19 @@ function reduceOne(state: InboxState, event: TicketEvent, wanted: (ticket: Ticke
     default:
       return state;
   }
+}
+
+function voted(state: InboxState, event: TicketEvent): InboxState {
+  const vote: Vote = {
+    by: event.decided_by ?? "",
+    action: event.action as Vote["action"],
+    reason: event.reason ?? null,
+    at: new Date(event.ts ?? Date.now()),
+  };
+  // The list may have been read after the vote.
+  const withVote = (ticket: Ticket): Ticket =>
+    ticket.id !== event.ticket_id || ticket.votes.some(({ by }) => by === vote.by) ? ticket : { ...ticket, votes: [...ticket.votes, vote] };
+  return { ...changed(state, event), tickets: state.tickets.map(withVote), newer: state.newer.map(withVote) };
 }
 
 function opened(state: InboxState, event: TicketEvent, wanted: (ticket: Ticket) => boolean): InboxState {
@@ -105,6 +112,19 @@ export function withNewer(state: InboxState, byExpiry: boolean): InboxState {
   const tickets = [...state.newer, ...state.tickets];
   if (byExpiry) tickets.sort((one, other) => expiryOf(one) - expiryOf(other));
   return { ...state, tickets, newer: [] };
+}
+
+/** The same rows with what a list tells of them and an event doesn't. */
+export function withListed(state: InboxState, listed: readonly Ticket[]): InboxState {
+  const found = new Map(listed.map((ticket) => [ticket.id, ticket]));
+  // What an event has told since the list was read stays.
+  const merged = (ticket: Ticket): Ticket => {
+    const other = found.get(ticket.id);
+    if (!other || ticket.lineage) return ticket;
+    const votes = ticket.votes.length > other.votes.length ? ticket.votes : other.votes;
+    return { ...ticket, votes, mayDecide: other.mayDecide, lineage: other.lineage };
+  };
+  return { ...state, tickets: state.tickets.map(merged) };
 }
 
 /** What never expires comes last. */

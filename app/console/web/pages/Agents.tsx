@@ -1,9 +1,9 @@
 /** The agents of the server, and beside them the chosen one. */
-import { useEffect, useState } from "preact/hooks";
 import { listAgents, type Agent } from "../core/api/agents";
 import { ApiError } from "../core/api/client";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
+import { useRead } from "../core/read";
 import { idInPath, pageUrl } from "../core/url";
 import { AgentCard } from "../parts/agents/AgentCard";
 import { Icon } from "../parts/Icon";
@@ -22,17 +22,11 @@ instructions = "You help."`;
 function Agents() {
   const id = idInPath();
   const { me, error: meError } = useMe();
-  const [agents, setAgents] = useState<Agent[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
+  const { value: agents, error, retry } = useRead(listAgents, "agents");
   const problem = meError ?? error;
   const agent = agents?.find((one) => one.id === id) ?? null;
   useTitle(id ?? "Agents");
-  useReady(agents !== null || problem !== null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    listAgents(stopped.signal).then(setAgents, (found: unknown) => !stopped.signal.aborted && setError(found));
-    return () => stopped.abort();
-  }, []);
+  useReady(agents !== undefined || problem !== null);
   const go = (step: number) => {
     const at = agents?.findIndex((one) => one.id === id) ?? -1;
     const next = agents?.[at < 0 ? 0 : at + step];
@@ -44,7 +38,7 @@ function Agents() {
       <div class={`inbox agents ${id ? "with-card" : ""}`}>
         <section class="list" aria-label="Agents">
           <h1 class="unseen">Agents</h1>
-          {problem ? <Failure error={problem} /> : <Rows agents={agents} chosen={id} />}
+          {problem ? <Failure error={problem} onRetry={retry} /> : <Rows agents={agents} chosen={id} />}
         </section>
         <div class="card-place">
           {id && (
@@ -54,7 +48,7 @@ function Agents() {
               </a>
             </p>
           )}
-          {id && problem ? <Failure error={problem} /> : null}
+          {id && problem ? <Failure error={problem} onRetry={retry} /> : null}
           {!id && <Empty title={agents?.length ? "Choose an agent" : ""} />}
           {id && agents && !agent && <Failure error={new ApiError(404, "agent_not_found", `This server has no agent ${id}.`, "")} />}
           {agent && <AgentCard agent={agent} me={me} />}
@@ -69,7 +63,7 @@ function worksWith({ tools, delegates }: Agent): string {
   return tools.length === 0 ? "No tools" : tools.length === 1 ? "1 tool" : `${tools.length} tools`;
 }
 
-function Rows({ agents, chosen }: { agents: Agent[] | null; chosen: string | null }) {
+function Rows({ agents, chosen }: { agents: Agent[] | undefined; chosen: string | null }) {
   if (!agents) return <Skeleton />;
   if (!agents.length) {
     return (

@@ -96,7 +96,7 @@ interface RowsProps {
 
 function Rows({ inbox, error, chosen, choose, filters, selected }: RowsProps) {
   const now = useNow();
-  const { tickets, votesMissing } = inbox.state;
+  const { tickets } = inbox.state;
   if (error) return <Failure error={error} onRetry={inbox.reload} />;
   if (!inbox.isLoaded) return <Skeleton />;
   if (!tickets.length) {
@@ -123,7 +123,6 @@ function Rows({ inbox, error, chosen, choose, filters, selected }: RowsProps) {
           ticket={ticket}
           isChosen={ticket.id === chosen}
           isSelected={selected.has(ticket.id)}
-          votesMissing={votesMissing[ticket.id]}
           now={now}
           onChoose={choose}
         />

@@ -21,6 +21,7 @@ function Memories() {
   const [isOfAll, setOfAll] = useState(queryOf()["owners"] === "all");
   const [found, setFound] = useState<Found | null>(null);
   const [error, setError] = useState<unknown>(null);
+  const [reading, setReading] = useState(0);
   const [asked, ask] = useState<Memory | null>(null);
   const problem = meError ?? error;
   const wanted = { words, isOfAll };
@@ -30,7 +31,7 @@ function Memories() {
     listMemories(wanted, null, stopped.signal).then(setFound, (why: unknown) => !stopped.signal.aborted && setError(why));
     setQuery({ find: words || null, owners: isOfAll ? "all" : null });
     return () => stopped.abort();
-  }, [words, isOfAll]);
+  }, [words, isOfAll, reading]);
   const loadMore = async () => {
     try {
       const more = await listMemories(wanted, found?.next ?? null);
@@ -56,7 +57,7 @@ function Memories() {
             Export
           </a>
         </Search>
-        {problem ? <Failure error={problem} /> : null}
+        {problem ? <Failure error={problem} onRetry={() => setReading(reading + 1)} /> : null}
         {!found && !problem && <Skeleton rows={6} />}
         {found && !problem && !found.items.length && <Empty title={words ? "No memory has these words" : "Nothing is kept"} />}
         {found && !problem && found.items.length > 0 && <Table items={found.items} onForget={ask} />}
@@ -67,7 +68,7 @@ function Memories() {
           title={`Forget ${asked.key}?`}
           name="Forget it for good"
           isDangerous
-          request={{ path: memoryPath(asked), body: undefined }}
+          request={{ method: "DELETE", path: memoryPath(asked), body: undefined }}
           send={async () => {
             await forget(asked);
             setFound((now) => now && { ...now, items: now.items.filter(({ id }) => id !== asked.id) });

@@ -5,6 +5,7 @@ import type { Run as RunRecord } from "../core/api/runs";
 import { shortId } from "../core/ids";
 import { draw, useMe, useReady, useTitle } from "../core/page";
 import { useRun } from "../core/run";
+import { useTicketInAddress } from "../core/runs/ticketEvent";
 import { idInPath, queryOf, setQuery } from "../core/url";
 import type { RunState } from "../events/reduceRun";
 import { Explain, isWorthExplaining } from "../parts/run/Explain";
@@ -62,6 +63,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
     setAt(seq);
     setQuery({ at: seq === null ? null : String(seq) });
   };
+  useTicketInAddress(run.id, state.tickets, replay);
   return (
     <>
       <RunHead run={run}>

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { listAgents, type Agent } from "../core/api/agents";
 import type { ListedRun } from "../core/api/runLists";
+import type { Me } from "../core/api/session";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
 import { addressOf, isFiltered, runFiltersOf, runQueryOf, type RunFilters as Filters } from "../core/runs/filters";
@@ -9,6 +10,7 @@ import { useRunList, type RunList } from "../core/runs/list";
 import { pageUrl, queryOf, setQuery } from "../core/url";
 import { CancelDialog, PauseDialog, ResumeDialog, RetryDialog, type RunAction } from "../parts/run/RunActions";
 import { RunFilters } from "../parts/run/RunFilters";
+import { StartForm } from "../parts/run/StartForm";
 import { RunTable } from "../parts/run/RunTable";
 import { Shell } from "../parts/Shell";
 import { Empty, Failure, Skeleton } from "../parts/States";
@@ -42,7 +44,7 @@ function Runs() {
           {list.state.newer.length} new
         </button>
       )}
-      {list.state.isLoaded && !list.state.runs.length && <NoRuns isFiltered={isFiltered(filters)} />}
+      {list.state.isLoaded && !list.state.runs.length && <NoRuns isFiltered={isFiltered(filters)} agents={agents} me={me} />}
       {list.state.runs.length > 0 && (
         <div class={list.isStale ? "stale" : ""}>
           <RunTable
@@ -69,15 +71,17 @@ function Runs() {
   );
 }
 
-function NoRuns({ isFiltered }: { isFiltered: boolean }) {
+function NoRuns({ isFiltered, agents, me }: { isFiltered: boolean; agents: readonly Agent[]; me: Me | null }) {
+  if (isFiltered) return <Empty title="No run fits these filters" />;
   return (
-    <Empty title={isFiltered ? "No run fits these filters" : "No runs yet"}>
-      {!isFiltered && (
-        <p>
-          <a href={pageUrl.start()}>Start a run</a>
-        </p>
+    <>
+      <Empty title="No runs yet" />
+      {agents.length > 0 && (
+        <div class="page narrow">
+          <StartForm agents={agents} maySend={me?.may("runs:write") ?? true} />
+        </div>
       )}
-    </Empty>
+    </>
   );
 }
 

@@ -83,6 +83,8 @@ function Metrics({ samples, isStale }: { samples: readonly Sample[]; isStale: bo
         <Sparkline name="Time in the queue, 95 %" series={quantile(samples, "holdfast_queue_delay_seconds", 0.95)} text={milliseconds} />
         <Sparkline name="Writing of events, 95 %" series={quantile(samples, "holdfast_flush_seconds", 0.95)} text={milliseconds} />
         <Sparkline name="Open streams" series={gauge(samples, "holdfast_streams_open")} text={count} />
+        {/* A counter of failures has no value before the first one. */}
+        <Sparkline name="Failures of the database" series={rate(samples, "holdfast_database_failures_total").map((value) => value ?? 0)} text={perSecond} />
         <Sparkline name="Takeovers" series={rate(samples, "holdfast_takeovers_total")} text={perSecond} />
         {models.map((model) => (
           <Sparkline key={model} name={`Tokens of ${model}`} series={rate(samples, "holdfast_tokens_total", { model })} text={perSecond} />

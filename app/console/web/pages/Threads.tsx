@@ -1,35 +1,31 @@
 /** Conversations: the list of threads, and beside it the chosen one, over all its runs. */
-import { useEffect, useState } from "preact/hooks";
-import { listThreads, type Thread } from "../core/api/threads";
+import { useState } from "preact/hooks";
+import type { Thread } from "../core/api/threads";
 import type { Message } from "../core/api/messages";
 import type { Me } from "../core/api/session";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
+import { useThreads, type ThreadList } from "../core/threads/list";
 import { useThread } from "../core/threads/thread";
 import { useNow } from "../core/time";
 import { idInPath, pageUrl, queryOf, setQuery } from "../core/url";
 import { Icon } from "../parts/Icon";
 import { Conversation } from "../parts/run/Conversation";
+import { ForkDialog } from "../parts/run/ForkDialog";
 import { RunStatus } from "../parts/run/RunStatus";
 import { Shell } from "../parts/Shell";
 import { Empty, Failure, Skeleton } from "../parts/States";
 import { SafeText } from "../parts/Text";
+import { NewThread } from "../parts/threads/NewThread";
 import { PendingInputs } from "../parts/threads/PendingInputs";
 import { ThreadComposer } from "../parts/threads/ThreadComposer";
 import { nameOf, ThreadRow } from "../parts/threads/ThreadRow";
-
-interface ThreadList {
-  items: Thread[] | null;
-  next: string | null;
-  error: unknown;
-  loadMore(): void;
-}
 
 function Threads() {
   const id = idInPath();
   const { me, error: meError } = useMe();
   const [key, setKey] = useState(queryOf()["find"] ?? "");
-  const list = useThreads(key, id);
+  const list = useThreads(key, me);
   const chat = useThread(id, me);
   const problem = meError ?? list.error;
   useTitle(chat.thread ? nameOf(chat.thread) : "Threads");
@@ -47,29 +43,14 @@ function Threads() {
               setQuery({ find: changed || null });
             }}
           />
-          {problem ? <Failure error={problem} /> : <Rows list={list} chosen={id} isFiltered={key !== ""} />}
+          {problem ? <Failure error={problem} onRetry={list.reload} /> : <Rows list={list} chosen={id} isFiltered={key !== ""} />}
         </section>
         <div class="card-place">
-          {id ? <Chat chat={chat} id={id} me={me} /> : <Empty title={list.items?.length ? "Choose a thread" : ""} />}
+          {id ? <Chat chat={chat} id={id} me={me} /> : <NewThread me={me} />}
         </div>
       </div>
     </Shell>
   );
-}
-
-function useThreads(key: string, chosen: string | null): ThreadList {
-  const [list, setList] = useState<{ items: Thread[]; next: string | null } | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    listThreads(key, null, stopped.signal).then(setList, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [key, chosen]);
-  const loadMore = () => {
-    if (!list?.next) return;
-    listThreads(key, list.next).then(({ items, next }) => setList({ items: [...list.items, ...items], next }), setError);
-  };
-  return { items: list?.items ?? null, next: list?.next ?? null, error, loadMore };
 }
 
 function Rows({ list, chosen, isFiltered }: { list: ThreadList; chosen: string | null; isFiltered: boolean }) {
@@ -78,14 +59,17 @@ function Rows({ list, chosen, isFiltered }: { list: ThreadList; chosen: string |
   if (!list.items.length) {
     return (
       <Empty title={isFiltered ? "No thread has these words in its title" : "No threads yet"}>
-        <p>
-          <a href={pageUrl.start()}>Start a run</a> to begin one.
-        </p>
+        <p>Write to an agent to begin one.</p>
       </Empty>
     );
   }
   return (
     <div class="rows">
+      {list.newer > 0 && (
+        <button class="newer" onClick={list.showNewer}>
+          {list.newer} new
+        </button>
+      )}
       {list.items.map((thread) => (
         <ThreadRow key={thread.id} thread={thread} isChosen={thread.id === chosen} now={now} />
       ))}
@@ -134,6 +118,7 @@ function Chat({ chat, id, me }: { chat: ReturnType<typeof useThread>; id: string
             </h2>
             {run && <RunStatus run={run} />}
             <RunLink thread={thread} messages={state.messages} />
+            <Fork thread={thread} messages={state.messages} me={me} />
           </header>
           {/* Each message of a thread is shown, also those of other runs. */}
           <Conversation state={state} me={me} runId="" />
@@ -142,6 +127,19 @@ function Chat({ chat, id, me }: { chat: ReturnType<typeof useThread>; id: string
         </>
       )}
     </div>
+  );
+}
+
+function Fork({ thread, messages, me }: { thread: Thread; messages: readonly Message[]; me: Me | null }) {
+  const [isAsked, ask] = useState(false);
+  const refusal = me && !me.may("runs:write") ? "Needs the scope runs:write" : null;
+  return (
+    <>
+      <button class="small" disabled={refusal !== null || !messages.length} {...(refusal ? { title: refusal } : {})} onClick={() => ask(true)}>
+        Fork
+      </button>
+      {isAsked && <ForkDialog threadId={thread.id} messages={messages} onClose={() => ask(false)} />}
+    </>
   );
 }
 

@@ -1,8 +1,9 @@
 /** A text field that sends a message. `Ctrl+Enter` sends; what was typed stays if sending fails. */
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { actionKey } from "../core/api/runActions";
+import { actionKey, type ActionRequest } from "../core/api/runActions";
 import { useKeys } from "../core/keys";
+import { CopyAsCurl } from "./CopyAsCurl";
 import { Failure } from "./States";
 
 interface ComposerProps {
@@ -13,10 +14,12 @@ interface ComposerProps {
   children?: ComponentChildren;
   /** Changes make a repeated message a new request. */
   variant: string;
-  send(text: string, key: string): Promise<void>;
+  /** The request that sends a text. */
+  request(text: string): ActionRequest;
+  send(request: ActionRequest, key: string): Promise<void>;
 }
 
-export function Composer({ label, refusal, children, variant, send }: ComposerProps) {
+export function Composer({ label, refusal, children, variant, request, send }: ComposerProps) {
   const [text, setText] = useState("");
   const [error, setError] = useState<unknown>(null);
   const [isBusy, setBusy] = useState(false);
@@ -28,7 +31,7 @@ export function Composer({ label, refusal, children, variant, send }: ComposerPr
     setBusy(true);
     setError(null);
     try {
-      await send(text, key);
+      await send(request(text), key);
       setText("");
       setSent(sent + 1);
     } catch (problem) {
@@ -66,6 +69,7 @@ export function Composer({ label, refusal, children, variant, send }: ComposerPr
       <div class="row">
         {refusal ? <span class="quiet small">{refusal}</span> : children}
         <span class="grow" />
+        {text.trim() && !refusal && <CopyAsCurl request={() => request(text)} />}
         <button class="primary" disabled={isBusy || refusal !== null || !text.trim()}>
           Send <kbd>Ctrl+Enter</kbd>
         </button>

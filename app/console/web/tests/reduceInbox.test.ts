@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EMPTY_INBOX, reduceInbox, withNewer, type InboxState } from "../events/reduceInbox";
+import { EMPTY_INBOX, reduceInbox, withListed, withNewer, type InboxState } from "../events/reduceInbox";
 
 const all = () => true;
 let seq = 0;
@@ -55,19 +55,32 @@ test("what is decided before it was shown isn't new any more", () => {
   assert.deepEqual(state.newer, []);
 });
 
-test("votes are counted, and later ends don't overwrite the first", () => {
+test("each person's vote counts once, and later ends don't overwrite the first", () => {
   const state = reduceInbox(
-    shown(opened("a", { approvers: { quorum: 2 } })),
+    shown(opened("a", { approvers: { quorum: 3 } })),
     frames(
-      { event_type: "ticket_voted", ticket_id: "a", votes_missing: 1 },
+      { event_type: "ticket_voted", ticket_id: "a", decided_by: "ann", action: "approve" },
+      { event_type: "ticket_voted", ticket_id: "a", decided_by: "ann", action: "approve" },
+      { event_type: "ticket_voted", ticket_id: "a", decided_by: "ben", action: "approve" },
       { event_type: "ticket_expired", ticket_id: "a" },
       { event_type: "ticket_void", ticket_id: "a" },
     ),
     all,
   );
-  assert.equal(state.votesMissing["a"], 1);
+  assert.deepEqual(state.tickets[0]!.votes.map(({ by }) => by), ["ann", "ben"]);
   assert.equal(state.tickets[0]!.status, "expired");
-  assert.deepEqual(state.tickets[0]!.approvers, { scope: null, notStarter: false, quorum: 2 });
+  assert.deepEqual(state.tickets[0]!.approvers, { scope: null, notStarter: false, quorum: 3 });
+});
+
+test("a row keeps its place and its events' votes when the list tells its lineage", () => {
+  const before = reduceInbox(shown(opened("a"), opened("b")), frames({ event_type: "ticket_voted", ticket_id: "a", decided_by: "ann", action: "approve" }), all);
+  const lineage = { startedBy: "carol", parentId: "p", rootId: "p", rootAgent: "chief" };
+  const listed = before.tickets.map((ticket) => ({ ...ticket, votes: [], lineage, mayDecide: { allowed: false, reason: "four eyes" } })).reverse();
+  const state = withListed(before, listed);
+  assert.deepEqual(state.tickets.map(({ id }) => id), before.tickets.map(({ id }) => id));
+  assert.deepEqual(state.tickets.find(({ id }) => id === "a")!.votes.map(({ by }) => by), ["ann"]);
+  assert.equal(state.tickets[0]!.lineage!.rootAgent, "chief");
+  assert.equal(state.tickets[0]!.mayDecide!.allowed, false);
 });
 
 test("an expiry that counts from the event becomes a time", () => {

@@ -26,7 +26,9 @@ test("an older snapshot without news changes nothing", () => {
   assert.equal(newest(before, state(5, [1])), before);
 });
 
-test("a thread is named by its title, its key, or its id", () => {
-  const thread = { id: "01a1f3f7-4df3-7329-9903-fe69624dac77", title: null, key: null, resourceId: null } as Thread;
-  assert.deepEqual([{ ...thread, title: "t", key: "k" }, { ...thread, key: "k" }, thread].map(nameOf), ["t", "k", "Thread 624dac77"]);
+test("a thread is named by its title, its key, the words it began with, or its id", () => {
+  const thread = { id: "01a1f3f7-4df3-7329-9903-fe69624dac77", title: null, key: null, resourceId: null, firstWords: "" } as unknown as Thread;
+  const named = [{ ...thread, title: "t", key: "k" }, { ...thread, key: "k", firstWords: "w" }, { ...thread, firstWords: " pay \n it ", resourceId: "r" }, { ...thread, resourceId: "r" }, thread];
+  assert.deepEqual(named.map(nameOf), ["t", "k", "pay it", "r", "Thread 624dac77"]);
+  assert.equal(nameOf({ ...thread, firstWords: "x".repeat(200) }), `${"x".repeat(80)}…`);
 });

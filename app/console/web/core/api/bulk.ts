@@ -1,4 +1,5 @@
 /** Decisions about tickets of several runs. */
+import type { ActionRequest } from "./runActions";
 import { request, type Schemas } from "./client";
 import { winnerOf, type Ticket } from "./tickets";
 
@@ -10,7 +11,7 @@ export interface BulkAnswer {
 /** What came of one ticket: null if it was decided, else why not. */
 export type BulkResults = ReadonlyMap<string, string | null>;
 
-export async function decideAll(tickets: readonly Ticket[], { action, reason }: BulkAnswer, ids: ReadonlyMap<string, string>): Promise<BulkResults> {
+export function bulkRequest(tickets: readonly Ticket[], { action, reason }: BulkAnswer, ids: ReadonlyMap<string, string>): ActionRequest {
   const decisions = tickets.map((ticket) => ({
     ticket_id: ticket.id,
     action,
@@ -18,7 +19,11 @@ export async function decideAll(tickets: readonly Ticket[], { action, reason }: 
     decision_id: ids.get(ticket.id)!,
     ...(reason ? { reason } : {}),
   }));
-  const { runs } = await request<Schemas["DecisionsOfRuns"]>("POST", "/v1/decisions", { body: { decisions } });
+  return { path: "/v1/decisions", body: { decisions } };
+}
+
+export async function decideAll({ path, body }: ActionRequest): Promise<BulkResults> {
+  const { runs } = await request<Schemas["DecisionsOfRuns"]>("POST", path, { body });
   const results = new Map<string, string | null>();
   for (const run of runs) for (const id of run.ticket_ids) results.set(id, run.error && problemOf(run.error));
   return results;

@@ -4,6 +4,8 @@ import { request, type Schemas } from "./client";
 
 /** A request as it is sent, so that it can be shown as a curl command too. */
 export interface ActionRequest {
+  /** `POST` without it. */
+  method?: "POST" | "PATCH" | "DELETE";
   path: string;
   body: unknown;
 }
@@ -33,6 +35,11 @@ export function forkRequest(threadId: string, toSeq: number, title: string): Act
 
 export function runInputRequest(runId: string, text: string, mode: InputMode): ActionRequest {
   return { path: `/v1/runs/${encodeURIComponent(runId)}/inputs`, body: { messages: [saidBy(text)], mode } };
+}
+
+export function threadMessageRequest(threadId: string, agent: string, text: string, mode: InputMode): ActionRequest {
+  const body = { messages: [saidBy(text)], mode, ...(agent ? { agent_id: agent } : {}) };
+  return { path: `/v1/threads/${encodeURIComponent(threadId)}/messages`, body };
 }
 
 /** Wait for a moment, so that the answer mostly shows the run at its end. */

@@ -22,6 +22,8 @@ export interface RunQuery {
 export interface ListedRun extends RunRow {
   /** The beginning of what the run was asked. */
   preview: string;
+  /** Runs that it has started. The number ends at 1,000. */
+  children: number;
 }
 
 export interface RunPage {
@@ -51,5 +53,5 @@ export async function listRuns(query: RunQuery, signal?: AbortSignal): Promise<R
     query: { ...wanted, ...Object.fromEntries(metadata) },
     ...(signal ? { signal } : {}),
   });
-  return { items: page.items.map((wire) => ({ ...rowOf(wire), preview: wire.input_preview })), next: page.has_more ? page.next_cursor : null };
+  return { items: page.items.map((wire) => ({ ...rowOf(wire), preview: wire.input_preview, children: wire.child_runs })), next: page.has_more ? page.next_cursor : null };
 }

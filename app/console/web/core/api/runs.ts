@@ -16,6 +16,8 @@ export interface RunRow {
   agentId: string;
   agentVersion: string;
   parentId: string | null;
+  /** The run that this one retries. */
+  retryOf: string | null;
   rootId: string;
   status: "created" | "running" | "waiting" | "done";
   outcome: string | null;
@@ -136,6 +138,7 @@ export function rowOf(wire: Schemas["Run"] | Schemas["RunSummary"]): RunRow {
     agentId: wire.agent_id,
     agentVersion: wire.agent_version,
     parentId: wire.parent_run_id,
+    retryOf: wire.retry_of_run_id,
     rootId: wire.root_run_id,
     status: wire.status,
     outcome: wire.outcome,

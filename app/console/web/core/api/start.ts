@@ -1,20 +1,21 @@
 /** Starts runs. */
+import { saidBy, type ActionRequest } from "./runActions";
 import { request, type Schemas } from "./client";
 
-/** Start a run and return its id. `runId` makes repetitions harmless. */
-export async function startRun(agent: string, text: string, runId: string, threadKey: string): Promise<string> {
+/** Without `runId` the server makes one. `threadKey` names the conversation. */
+export function startRequest(agent: string, text: string, { runId, threadKey }: { runId?: string; threadKey?: string } = {}): ActionRequest {
   const body = {
-    run_id: runId,
+    ...(runId ? { run_id: runId } : {}),
     agent_id: agent,
-    messages: [{ role: "user", content: text }],
+    messages: [saidBy(text)],
     ...(threadKey ? { thread_key: threadKey } : {}),
   };
-  const run = await request<Schemas["Run"]>("POST", "/v1/runs", { body });
-  return run.id;
+  return { path: "/v1/runs", body };
 }
 
-/** Start a run on a new thread, and return the id of the thread. */
-export async function startThread(agent: string, text: string, runId: string): Promise<string> {
-  const body = { run_id: runId, agent_id: agent, messages: [{ role: "user", content: text }] };
-  return (await request<Schemas["Run"]>("POST", "/v1/runs", { body })).thread_id;
+/** `runId` makes repetitions of a request harmless that has none yet. */
+export async function startRun({ path, body: asked }: ActionRequest, runId?: string): Promise<{ id: string; threadId: string }> {
+  const body = runId ? { ...(asked as object), run_id: runId } : asked;
+  const run = await request<Schemas["Run"]>("POST", path, { body });
+  return { id: run.id, threadId: run.thread_id };
 }

@@ -1,6 +1,6 @@
 /** Threads: their record, the snapshot that a stream continues, and messages that no run has read yet. */
 import { messageOf } from "./messages";
-import { saidBy, type InputMode } from "./runActions";
+import { saidBy } from "./runActions";
 import { openCallOf, runOf, type Run, type Snapshot } from "./runs";
 import { ticketOf } from "./tickets";
 import { request, type QueryOf, type Schemas } from "./client";
@@ -16,6 +16,8 @@ export interface Thread {
   messageCount: number;
   createdAt: Date;
   updatedAt: Date;
+  /** The first words of a user, for a thread without a name; only in a list. */
+  firstWords: string;
   /** The beginning of what was said last; only in a list. */
   last: { by: "user" | "assistant"; text: string; at: Date } | null;
 }
@@ -34,10 +36,10 @@ export interface ThreadSnapshot extends Omit<Snapshot, "run"> {
 }
 
 export async function listThreads(words: string, cursor: string | null, signal?: AbortSignal): Promise<{ items: Thread[]; next: string | null }> {
-  const usual: QueryOf<"/v1/threads"> = { cursor, include: "last_message" };
+  const usual: QueryOf<"/v1/threads"> = { cursor, include: "first_message,last_message" };
   const query = words ? { ...usual, ...searchOf(words) } : { ...usual, sort: "last_run_at" as const };
   const page = await request<Schemas["ListedThreadPage"]>("GET", "/v1/threads", { query, ...(signal ? { signal } : {}) });
-  return { items: page.items.map((wire) => ({ ...threadOf(wire), last: lastOf(wire.last_message) })), next: page.has_more ? page.next_cursor : null };
+  return { items: page.items.map((wire) => ({ ...threadOf(wire), firstWords: wire.first_message?.text ?? "", last: lastOf(wire.last_message) })), next: page.has_more ? page.next_cursor : null };
 }
 
 export async function readThreadSnapshot(id: string, signal?: AbortSignal): Promise<ThreadSnapshot> {
@@ -74,11 +76,6 @@ export async function retractPending(threadId: string, input: PendingInput): Pro
   await request("DELETE", inputPath(threadId, input), { headers: { "If-Match": `"${input.revision}"` } });
 }
 
-export async function sayInThread(id: string, agent: string, text: string, mode: InputMode, key: string): Promise<void> {
-  const body = { messages: [saidBy(text)], mode, ...(agent ? { agent_id: agent } : {}) };
-  await request("POST", `${path(id)}/messages`, { body, headers: { "Idempotency-Key": key } });
-}
-
 export function threadEventsPath(id: string): string {
   return `${path(id)}/events`;
 }
@@ -95,11 +92,12 @@ function threadOf(wire: Schemas["Thread"]): Thread {
     messageCount: wire.message_count,
     createdAt: new Date(wire.created_at),
     updatedAt: new Date(wire.updated_at),
+    firstWords: "",
     last: null,
   };
 }
 
-function lastOf(wire: Schemas["LastMessage"] | null | undefined): Thread["last"] {
+function lastOf(wire: Schemas["MessagePreview"] | null | undefined): Thread["last"] {
   return wire ? { by: wire.role, text: wire.text, at: new Date(wire.created_at) } : null;
 }
 

@@ -1,6 +1,6 @@
 /** Lists of tickets, and their number. */
 import { request, type QueryOf, type Schemas } from "./client";
-import { ticketOf, type Ticket, type TicketStatus } from "./tickets";
+import { listedTicketOf, type Ticket, type TicketStatus } from "./tickets";
 
 export interface TicketPage {
   items: Ticket[];
@@ -35,11 +35,11 @@ export async function listTickets(query: TicketQuery, signal?: AbortSignal): Pro
     cursor: query.cursor ?? null,
     ...(query.limit ? { limit: query.limit } : {}),
   };
-  const page = await request<Schemas["TicketPage"]>("GET", "/v1/tickets", {
+  const page = await request<Schemas["ListedTicketPage"]>("GET", "/v1/tickets", {
     query: wanted,
     ...(signal ? { signal } : {}),
   });
-  return { items: page.items.map(ticketOf), next: page.has_more ? (page.next_cursor ?? null) : null };
+  return { items: page.items.map(listedTicketOf), next: page.has_more ? (page.next_cursor ?? null) : null };
 }
 
 export async function countTickets(query: TicketQuery, signal: AbortSignal): Promise<TicketCount> {

@@ -35,6 +35,12 @@ export interface Ticket {
   evidence: JsonObject | null;
   event: { name: string; key: string } | null;
   approvers: { scope: string | null; notStarter: boolean; quorum: number } | null;
+  /** Approvals that count toward the quorum. */
+  votes: readonly Vote[];
+  /** Whether this person may decide, and why not. Null if only an event told of the ticket. */
+  mayDecide: { allowed: boolean; reason: string | null } | null;
+  /** Who started its run, and the runs above it. Null as before. */
+  lineage: Lineage | null;
   expiresAt: Date | null;
   onExpiry: string | null;
   decision: Decision | null;
@@ -43,14 +49,12 @@ export interface Ticket {
 
 export interface TicketDetail extends Ticket {
   startedBy: string;
+  mayDecide: NonNullable<Ticket["mayDecide"]>;
   agentVersion: string;
   agentDescription: string;
   toolDescription: string;
   parameters: JsonObject | null;
   lastMessages: Message[];
-  votes: Vote[];
-  /** Whether this person may decide, and why not. */
-  mayDecide: { allowed: boolean; reason: string | null };
   similar: { id: string; arguments: Json; isSame: boolean; decision: Decision | null }[];
 }
 
@@ -59,6 +63,14 @@ export interface Vote {
   action: Action;
   reason: string | null;
   at: Date;
+}
+
+export interface Lineage {
+  startedBy: string;
+  /** Null for a run that no other run has started. */
+  parentId: string | null;
+  rootId: string;
+  rootAgent: string;
 }
 
 export async function readTicket(id: string, signal?: AbortSignal): Promise<TicketDetail> {
@@ -141,10 +153,34 @@ export function ticketOf(wire: Schemas["Ticket"]): Ticket {
       notStarter: wire.approvers.not_starter ?? false,
       quorum: wire.approvers.quorum ?? 1,
     },
+    votes: [],
+    mayDecide: null,
+    lineage: null,
     expiresAt: wire.expires_at ? new Date(wire.expires_at) : null,
     onExpiry: wire.on_expiry,
     decision: decisionOf(wire.decision),
     createdAt: new Date(wire.created_at),
+  };
+}
+
+/** A ticket of a list, which has more than an event tells. */
+export function listedTicketOf(wire: Schemas["ListedTicket"]): Ticket & Pick<TicketDetail, "mayDecide"> {
+  const { lineage } = wire;
+  return {
+    ...ticketOf(wire),
+    votes: wire.votes.map((vote) => ({
+      by: vote.decided_by,
+      action: vote.action as Action,
+      reason: vote.reason,
+      at: new Date(vote.decided_at),
+    })),
+    mayDecide: wire.may_decide,
+    lineage: {
+      startedBy: lineage.started_by,
+      parentId: lineage.parent_run_id,
+      rootId: lineage.root_run_id,
+      rootAgent: lineage.root_agent_id,
+    },
   };
 }
 
@@ -163,20 +199,13 @@ function decisionOf(wire: Schemas["Decision"] | null): Decision | null {
 
 function detailOf(wire: Schemas["TicketDetail"]): TicketDetail {
   return {
-    ...ticketOf(wire),
+    ...listedTicketOf(wire),
     startedBy: wire.run.started_by,
     agentVersion: wire.run.agent_version,
     agentDescription: wire.agent_description,
     toolDescription: wire.tool?.description ?? "",
     parameters: (wire.tool?.parameters as JsonObject | undefined) ?? null,
     lastMessages: wire.last_messages.map(messageOf),
-    votes: wire.votes.map((vote) => ({
-      by: vote.decided_by,
-      action: vote.action as Action,
-      reason: vote.reason,
-      at: new Date(vote.decided_at),
-    })),
-    mayDecide: wire.may_decide,
     similar: wire.similar.map((one) => ({
       id: one.id,
       arguments: one.arguments as Json,

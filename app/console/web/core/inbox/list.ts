@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { listTickets, readTicketCursor, type TicketQuery } from "../api/ticketLists";
 import type { Ticket } from "../api/tickets";
 import type { Me } from "../api/session";
-import { EMPTY_INBOX, reduceInbox, withNewer, type InboxState } from "../../events/reduceInbox";
+import { EMPTY_INBOX, reduceInbox, withListed, withNewer, type InboxState } from "../../events/reduceInbox";
 import { useDrawn } from "../drawing/freeze";
 import { createStore } from "../store";
 import { streamName } from "../changes";
@@ -89,7 +89,11 @@ export function useInbox(query: TicketQuery, me: Me | null): Inbox {
     error,
     isLoaded,
     hasMore: next !== null,
-    showNewer: () => change((before) => withNewer(before, query.byExpiry ?? false)),
+    showNewer: () => {
+      change((before) => withNewer(before, query.byExpiry ?? false));
+      // The rows are complete without it: votes and the runs above are hints there, and the card reads both.
+      listTickets({ ...query, limit: PAGE_SIZE }).then(({ items }) => change((before) => withListed(before, items)), () => undefined);
+    },
     loadMore: () => {
       if (next === null) return;
       listTickets({ ...query, limit: PAGE_SIZE, cursor: next }).then((page) => {

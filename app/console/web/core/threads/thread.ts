@@ -1,6 +1,7 @@
 /** Loads a thread, follows the events of all its runs while the page is visible, and reads what no event tells. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { listPending, readThreadSnapshot, threadEventsPath, type PendingInput, type Thread } from "../api/threads";
+import type { Message } from "../api/messages";
 import type { Run } from "../api/runs";
 import type { Me } from "../api/session";
 import { reduceRun, stateOf, type RunState } from "../../events/reduceRun";
@@ -44,7 +45,7 @@ export function useThread(id: string | null, me: Me | null): LoadedThread {
     const read = async () => {
       try {
         const [snapshot, inputs] = await Promise.all([readThreadSnapshot(id, stopped.signal), listPending(id, stopped.signal)]);
-        setRecord(snapshot);
+        setRecord({ ...snapshot, thread: { ...snapshot.thread, firstWords: firstWordsIn(snapshot.messages) } });
         setPending(inputs);
         setError(null);
         store.set((before) => newest(before, stateOf(snapshot)));
@@ -75,6 +76,12 @@ export function useThread(id: string | null, me: Me | null): LoadedThread {
   }, [id, me, isLoaded, isVisible]);
 
   return { thread: record?.thread ?? null, run: record?.run ?? null, state, held: (newestState?.seen ?? 0) - (state?.seen ?? 0), pending, live, error, reload };
+}
+
+/** A snapshot without the beginning of the thread has other first words, so it gives none. */
+function firstWordsIn(messages: readonly Message[]): string {
+  const [first] = messages;
+  return first?.seq === 1 && first.role === "user" ? first.text : "";
 }
 
 /** A snapshot that is older than the events that were seen gives its messages only if nothing is being streamed. */

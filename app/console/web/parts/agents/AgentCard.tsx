@@ -1,8 +1,8 @@
 /** All about one agent: what it may do, what was allowed for good, and its last runs. */
-import { useEffect, useState } from "preact/hooks";
 import { serversOf, type Agent } from "../../core/api/agents";
-import { listRuns, type ListedRun } from "../../core/api/runLists";
+import { listRuns } from "../../core/api/runLists";
 import type { Me } from "../../core/api/session";
+import { useRead } from "../../core/read";
 import { pageUrl, withQuery } from "../../core/url";
 import { RunTable } from "../run/RunTable";
 import { Failure, Skeleton } from "../States";
@@ -25,7 +25,9 @@ export function AgentCard({ agent, me }: { agent: Agent; me: Me | null }) {
           <SafeText text={description || "Without a description"} />
         </p>
       </header>
-      <TryIt agent={id} me={me} />
+      <TryIt agent={id} me={me} label={`Try it: write to ${id}`}>
+        <span class="quiet small">Begins a new thread.</span>
+      </TryIt>
       <section>
         <h2>What it is</h2>
         <dl class="facts">
@@ -80,20 +82,12 @@ function Names({ name, ids }: { name: string; ids: readonly string[] }) {
 }
 
 function LastRuns({ agent, me }: { agent: string; me: Me | null }) {
-  const [runs, setRuns] = useState<ListedRun[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    listRuns({ agent, limit: SHOWN_RUNS }, stopped.signal).then(
-      ({ items }) => setRuns(items),
-      (problem: unknown) => !stopped.signal.aborted && setError(problem),
-    );
-    return () => stopped.abort();
-  }, [agent]);
+  const { value, error, retry } = useRead((signal) => listRuns({ agent, limit: SHOWN_RUNS }, signal), agent);
+  const runs = value?.items;
   return (
     <section>
       <h2>Last runs</h2>
-      {error ? <Failure error={error} /> : null}
+      {error ? <Failure error={error} onRetry={retry} /> : null}
       {!runs && !error && <Skeleton rows={3} />}
       {runs && !runs.length && <p class="quiet">It has had no runs.</p>}
       {runs && runs.length > 0 && (

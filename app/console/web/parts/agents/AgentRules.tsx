@@ -14,6 +14,7 @@ export function AgentRules({ agent, me }: { agent: string; me: Me | null }) {
   const [armed, arm] = useState<string | null>(null);
   useEffect(() => {
     const stopped = new AbortController();
+    setError(null);
     listRules(agent, stopped.signal).then(setRules, (problem: unknown) => !stopped.signal.aborted && setError(problem));
     return () => stopped.abort();
   }, [agent, reading]);
@@ -29,7 +30,7 @@ export function AgentRules({ agent, me }: { agent: string; me: Me | null }) {
   return (
     <section>
       <h2>Remembered decisions</h2>
-      {error ? <Failure error={error} /> : null}
+      {error ? <Failure error={error} onRetry={() => setReading((count) => count + 1)} /> : null}
       <ul class="stack">
         {rules.map(({ id, behavior, pattern, scope, by, at, reason, arguments: given }) => (
           <li key={id} class="row rule">

@@ -1,25 +1,19 @@
 /** The tools of an agent: what they take and do, who approves them; its skills and its versions. */
-import { useEffect, useState } from "preact/hooks";
-import { readAgent, type Agent, type AgentDetail, type AgentSkill, type AgentTool } from "../../core/api/agents";
+import { readAgent, type Agent, type AgentSkill, type AgentTool } from "../../core/api/agents";
+import { useRead } from "../../core/read";
 import { ago, fullTime, useNow } from "../../core/time";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
 import { versionOf } from "../tickets/TicketCard";
 
 export function AgentTools({ agent }: { agent: Agent }) {
-  const [detail, setDetail] = useState<AgentDetail | null>(null);
-  const [error, setError] = useState<unknown>(null);
+  const { value: detail, error, retry } = useRead((signal) => readAgent(agent.id, signal), agent.id);
   const now = useNow(30);
-  useEffect(() => {
-    const stopped = new AbortController();
-    readAgent(agent.id, stopped.signal).then(setDetail, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [agent.id]);
   return (
     <>
       <section>
         <h2>Tools</h2>
-        {error ? <Failure error={error} /> : null}
+        {error ? <Failure error={error} onRetry={retry} /> : null}
         {!detail && !error && <Skeleton rows={3} />}
         {detail && !detail.tools.length && <p class="quiet">It has no tools.</p>}
         {detail && detail.tools.length > 0 && (

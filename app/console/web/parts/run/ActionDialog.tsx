@@ -2,11 +2,9 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { actionKey, type ActionRequest } from "../../core/api/runActions";
-import { prefix } from "../../core/url";
-import { CopyButton } from "../CopyButton";
+import { CopyAsCurl } from "../CopyAsCurl";
 import { Dialog } from "../Dialog";
 import { Failure } from "../States";
-import { curlOf } from "../tickets/CopyAsCurl";
 
 interface ActionDialogProps {
   title: string;
@@ -47,7 +45,7 @@ export function ActionDialog({ title, name, isDangerous, request, send, onClose,
             {name}
           </button>
           <span class="grow" />
-          <CopyButton name="Copy as curl" text={() => curlOf(location.origin + prefix + request.path, request.body)} />
+          <CopyAsCurl request={() => request} />
         </p>
       </form>
     </Dialog>

@@ -2,11 +2,13 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Json, ToolCall, ToolResult } from "../../core/api/messages";
+import type { Decision } from "../../core/api/tickets";
+import { fullTime } from "../../core/time";
 import { isObject, pretty } from "../../core/json";
 import { shortened } from "../../core/text";
 import { Icon } from "../Icon";
 import { Arguments, JsonText } from "../JsonView";
-import { Mark } from "../Status";
+import { Mark, wordOf } from "../Status";
 import { SafeText } from "../Text";
 
 type Look = Parameters<typeof Mark>[0]["look"];
@@ -24,11 +26,13 @@ interface CallProps {
   result: ToolResult | undefined;
   output: string;
   edited: Json | null;
+  /** Who decided about it, if its ticket isn't shown below it. */
+  decision?: Decision | undefined;
   /** The call's ticket. */
   children?: ComponentChildren;
 }
 
-export function Call({ call, result, output, edited, children }: CallProps) {
+export function Call({ call, result, output, edited, decision, children }: CallProps) {
   const [isOpen, open] = useState(false);
   const changed = isObject(edited) ? edited[call.id] : undefined;
   return (
@@ -39,7 +43,7 @@ export function Call({ call, result, output, edited, children }: CallProps) {
         <span class="quiet small cut grow">
           <SafeText text={shortened(oneLine(changed ?? call.arguments), 140).text} />
         </span>
-        {changed !== undefined && <span class="badge warn">edited</span>}
+        {decision ? <DecidedBy decision={decision} /> : changed !== undefined && <span class="badge warn">edited</span>}
         <Mark look={LOOKS[result?.status ?? ""] ?? RUNNING} />
       </button>
       {isOpen && (
@@ -69,6 +73,14 @@ export function Call({ call, result, output, edited, children }: CallProps) {
       {!isOpen && output && !result && <pre class="output small quiet">{shortened(lastLine(output), 200).text}</pre>}
       {children}
     </div>
+  );
+}
+
+function DecidedBy({ decision: { action, by, at, reason } }: { decision: Decision }) {
+  return (
+    <span class={`badge ${action === "edit" ? "warn" : ""}`} title={`${fullTime(at)}${reason ? `: ${reason}` : ""}`}>
+      {action === "edit" ? "edited" : wordOf(action)} by <SafeText text={by} />
+    </span>
   );
 }
 

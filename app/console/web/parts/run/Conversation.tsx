@@ -5,6 +5,7 @@ import type { Message } from "../../core/api/messages";
 import type { Ticket } from "../../core/api/tickets";
 import { memo } from "../../core/memo";
 import { useStickToBottom } from "../../core/drawing/stick";
+import { NO_DECISIONS, type Decisions } from "../../core/runs/decisions";
 import type { OpenMessage, RunState } from "../../events/reduceRun";
 import { Call } from "./Call";
 import { Images } from "./Images";
@@ -20,9 +21,11 @@ interface ConversationProps {
   state: RunState;
   me: Me | null;
   runId: string;
+  /** Who decided about calls, by their ids. */
+  decisions?: Decisions;
 }
 
-export function Conversation({ state, me, runId }: ConversationProps) {
+export function Conversation({ state, me, runId, decisions = NO_DECISIONS }: ConversationProps) {
   const [count, setCount] = useState(SHOWN_MESSAGES);
   useStickToBottom(state.lastSeq);
   const spoken = state.messages.filter(({ role }) => role !== "tool" && role !== "system");
@@ -43,6 +46,7 @@ export function Conversation({ state, me, runId }: ConversationProps) {
           results={state.results}
           output={state.output}
           tickets={message.calls.length ? state.tickets : NO_TICKETS}
+          decisions={message.calls.length ? decisions : NO_DECISIONS}
           me={me}
           isOfRun={message.runId === null || message.runId === runId}
         />
@@ -64,6 +68,7 @@ interface MessageViewProps {
   results: RunState["results"];
   output: RunState["output"];
   tickets: Ticket[];
+  decisions: Decisions;
   me: Me | null;
   isOfRun: boolean;
 }
@@ -78,7 +83,7 @@ const Body = memo(({ message }: { message: Message }) =>
   ),
 );
 
-function MessageView({ message, results, output, tickets, me, isOfRun }: MessageViewProps) {
+function MessageView({ message, results, output, tickets, decisions, me, isOfRun }: MessageViewProps) {
   return (
     <article class={`message ${message.role} ${isOfRun ? "" : "earlier"}`}>
       <p class="who row">
@@ -92,7 +97,7 @@ function MessageView({ message, results, output, tickets, me, isOfRun }: Message
       {message.calls.map((call) => {
         const ticket = tickets.findLast(({ callId }) => callId === call.id);
         return (
-          <Call key={call.id} call={call} result={results[call.id]} output={output[call.id] ?? ""} edited={message.editedArguments}>
+          <Call key={call.id} call={call} result={results[call.id]} output={output[call.id] ?? ""} edited={message.editedArguments} decision={ticket ? undefined : decisions[call.id]}>
             {ticket && <TicketPlace ticket={ticket} me={me} />}
           </Call>
         );

@@ -1,6 +1,6 @@
 /** Why a run doesn't move, and who has to act. */
-import { useEffect, useState } from "preact/hooks";
 import { explainRun, type Explanation, type Run } from "../../core/api/runs";
+import { useRead } from "../../core/read";
 import { ago, clockTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { shortId } from "../../core/ids";
@@ -14,15 +14,8 @@ export function isWorthExplaining(run: Run): boolean {
 }
 
 export function Explain({ run, version }: { run: Run; version: number }) {
-  const [explanation, setExplanation] = useState<Explanation | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    setError(null);
-    explainRun(run.id, stopped.signal).then(setExplanation, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [run.id, run.status, version]);
-  if (error) return <Failure error={error} />;
+  const { value: explanation, error, retry } = useRead((signal) => explainRun(run.id, signal), `${run.id}:${run.status}:${version}`);
+  if (error) return <Failure error={error} onRetry={retry} />;
   if (!explanation) return null;
   return (
     <section class="explain notice" aria-label="Why it stands still">

@@ -38,7 +38,8 @@ function notRetryable({ status, outcome }: RunRow): string | null {
 export function RunActions({ run, messages, me, onDone }: { run: Run; messages: readonly Message[]; me: Me | null; onDone(): void }) {
   const [asked, ask] = useState<RunAction | null>(null);
   const close = () => ask(null);
-  const fork = { action: "fork" as const, name: "Fork", refusal: messages.length ? null : "There is no message yet" };
+  const scope = me && !me.may("runs:write") ? "Needs the scope runs:write" : null;
+  const fork = { action: "fork" as const, name: "Fork", refusal: messages.length ? scope : "There is no message yet" };
   const isNow = ({ action }: Offered) => {
     if (action === "retry") return notRetryable(run) === null;
     if (action === "resume") return run.isPaused;

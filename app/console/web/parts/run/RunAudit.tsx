@@ -12,6 +12,7 @@ export function RunAudit({ runId, version }: { runId: string; version: number })
   const [cases, setCases] = useState<AuditCase[] | null>(null);
   const [next, setNext] = useState<string | null>(null);
   const [error, setError] = useState<unknown>(null);
+  const [reading, setReading] = useState(0);
   const show = (before: AuditCase[], page: AuditPage) => {
     setCases([...before, ...page.cases]);
     setNext(page.next);
@@ -24,8 +25,8 @@ export function RunAudit({ runId, version }: { runId: string; version: number })
       (problem: unknown) => !stopped.signal.aborted && setError(problem),
     );
     return () => stopped.abort();
-  }, [runId, version]);
-  if (error) return <Failure error={error} />;
+  }, [runId, version, reading]);
+  if (error) return <Failure error={error} onRetry={() => setReading((count) => count + 1)} />;
   if (!cases) return <Skeleton rows={3} />;
   if (!cases.length) return <Empty title="No call of this run needed a decision" />;
   const more = (cursor: string) => readAudit(runId, { cursor }).then((page) => show(cases, page), setError);

@@ -1,6 +1,6 @@
 /** Says something to a run: before its next step, after it, or in its place. */
 import { useState } from "preact/hooks";
-import { runInputRequest, sendInput, type InputMode } from "../../core/api/runActions";
+import { runInputRequest, sendInput, type ActionRequest, type InputMode } from "../../core/api/runActions";
 import type { Run } from "../../core/api/runs";
 import type { Me } from "../../core/api/session";
 import { pageUrl } from "../../core/url";
@@ -16,8 +16,8 @@ export function RunComposer({ run, me }: { run: Run; me: Me | null }) {
   const isDone = run.status === "done";
   const [wanted, setMode] = useState<InputMode>("steer");
   const mode = isDone ? "queue" : wanted;
-  const send = async (text: string, key: string) => {
-    const reader = await sendInput(runInputRequest(run.id, text, mode), key);
+  const send = async (request: ActionRequest, key: string) => {
+    const reader = await sendInput(request, key);
     if (reader !== run.id) location.assign(pageUrl.run(reader));
   };
   return (
@@ -25,6 +25,7 @@ export function RunComposer({ run, me }: { run: Run; me: Me | null }) {
       label={isDone ? "Continue in a new run" : "Say something to the run"}
       refusal={me && !me.may("runs:write") ? "Your key lacks the scope runs:write." : null}
       variant={mode}
+      request={(text) => runInputRequest(run.id, text, mode)}
       send={send}
     >
       {!isDone && (

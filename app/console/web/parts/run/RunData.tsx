@@ -1,22 +1,23 @@
 /** The state and the artifacts of a run, as JSON. */
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { listArtifacts, readAgentState, type Artifact } from "../../core/api/artifacts";
+import { useRead } from "../../core/read";
 import { JsonText } from "../JsonView";
 import { Empty, Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
 
 export function RunState({ runId, version, replayed }: { runId: string; version: number; replayed: { state: unknown } | null }) {
-  const { value, error } = useRead((signal) => readAgentState(runId, signal), `${runId}:${version}`);
-  if (error) return <Failure error={error} />;
+  const { value, error, retry } = useRead((signal) => readAgentState(runId, signal), `${runId}:${version}`);
+  if (error) return <Failure error={error} onRetry={retry} />;
   const state = replayed ? replayed.state : value;
   if (state === undefined) return <Skeleton rows={3} />;
   return state === null ? <Empty title="The run keeps no state" /> : <JsonText value={state} />;
 }
 
 export function RunArtifacts({ runId, version }: { runId: string; version: number }) {
-  const { value, error } = useRead((signal) => listArtifacts(runId, null, signal), `${runId}:${version}`);
+  const { value, error, retry } = useRead((signal) => listArtifacts(runId, null, signal), `${runId}:${version}`);
   const [more, setMore] = useState<{ items: Artifact[]; next: string | null } | null>(null);
-  if (error) return <Failure error={error} />;
+  if (error) return <Failure error={error} onRetry={retry} />;
   if (!value) return <Skeleton rows={3} />;
   const items = [...value.items, ...(more?.items ?? [])];
   const next = more ? more.next : value.next;
@@ -42,16 +43,4 @@ export function RunArtifacts({ runId, version }: { runId: string; version: numbe
       )}
     </ul>
   );
-}
-
-function useRead<T>(read: (signal: AbortSignal) => Promise<T>, key: string): { value: T | undefined; error: unknown } {
-  const [value, setValue] = useState<T | undefined>(undefined);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    setError(null);
-    read(stopped.signal).then(setValue, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [key]);
-  return { value, error };
 }

@@ -1,9 +1,10 @@
 /** All events of a run but deltas, as rows of one height; the JSON of one at a time.
  *
  * Long texts are cut in the list. An event that is opened is read whole. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { readAllEvents, readWholeEvent, type ListedEvent } from "../../core/api/events";
 import { useWindow } from "../../core/layout";
+import { useRead } from "../../core/read";
 import { summaryOf } from "../../events/summary";
 import { JsonText } from "../JsonView";
 import { Failure, Skeleton } from "../States";
@@ -95,15 +96,9 @@ function countsOf(events: readonly ListedEvent[]): [string, number][] {
 /** An event with its whole texts. */
 function Whole({ runId, event: { seq, wire } }: { runId: string; event: ListedEvent }) {
   const isCut = "cut" in wire;
-  const [whole, setWhole] = useState(isCut ? null : wire);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    if (!isCut) return;
-    const stopped = new AbortController();
-    readWholeEvent(runId, seq, stopped.signal).then(setWhole, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [runId, seq, isCut]);
-  if (error) return <Failure error={error} />;
+  const { value, error, retry } = useRead((signal) => readWholeEvent(runId, seq, signal), `${runId}:${seq}`, isCut);
+  if (error) return <Failure error={error} onRetry={retry} />;
+  const whole = isCut ? value : wire;
   return whole ? <JsonText value={whole} /> : <Skeleton rows={3} />;
 }
 

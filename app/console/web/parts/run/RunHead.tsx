@@ -33,6 +33,7 @@ export function RunHead({ run, children }: { run: Run; children?: ComponentChild
         <time dateTime={run.createdAt.toISOString()} title={fullTime(run.createdAt)}>
           {ago(run.createdAt, now)}
         </time>
+        <a href={pageUrl.thread(run.threadId)}>thread {shortId(run.threadId)}</a>
         <span>
           executed {duration(run.executedSeconds)}
           {waited > 1 && `, waited ${duration(waited)}`}
@@ -42,6 +43,8 @@ export function RunHead({ run, children }: { run: Run; children?: ComponentChild
         ))}
         {run.cost > 0 && <span class="number">{dollars(run.cost)}</span>}
         {run.parentId && <a href={pageUrl.run(run.parentId)}>parent run</a>}
+        {run.parentId && run.parentId !== run.rootId && <a href={pageUrl.run(run.rootId)}>root run</a>}
+        {run.retryOf && <a href={pageUrl.run(run.retryOf)}>retry of run {shortId(run.retryOf)}</a>}
       </p>
       {run.termination && run.outcome !== "succeeded" && (
         <p class={run.outcome === "failed" ? "bad" : "quiet"}>

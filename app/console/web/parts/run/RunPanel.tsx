@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import type { Run } from "../../core/api/runs";
 import type { Me } from "../../core/api/session";
+import { NO_DECISIONS, useDecisions } from "../../core/runs/decisions";
 import { useEvents } from "../../core/runs/events";
 import type { RunState as State } from "../../events/reduceRun";
 import { agentStateAt, stateAt } from "../../events/replay";
@@ -32,6 +33,9 @@ export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
   const { events, isLoaded, error } = useEvents(run.id, { lastSeq: state.lastSeq, isWanted, isWhole: at !== null });
   const isReplay = at !== null && REPLAYED.has(tab);
   const past = useMemo(() => (isReplay ? stateAt(state, run.id, events, at) : null), [isReplay, state.messages, events, at]);
+  const settled = state.tickets.filter(({ status }) => status !== "open").length;
+  const hasCalls = tab === "conversation" && !isReplay && state.messages.some(({ calls }) => calls.length > 0);
+  const decisions = useDecisions(run.id, hasCalls, settled);
   if (isWanted && error) return <Failure error={error} />;
   if (isWanted && !isLoaded && (isReplay || !at)) return <Skeleton rows={6} />;
   const version = state.recordVersion;
@@ -48,7 +52,7 @@ export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
           </p>
         )
       )}
-      {tab === "conversation" && <Conversation state={past ?? state} me={me} runId={run.id} />}
+      {tab === "conversation" && <Conversation state={past ?? state} me={me} runId={run.id} decisions={past ? NO_DECISIONS : decisions} />}
       {tab === "conversation" && !past && <RunComposer run={run} me={me} />}
       {tab === "timeline" && <RunTimeline events={isReplay ? events.filter(({ seq }) => seq <= at) : events} />}
       {tab === "tree" && <RunTree run={run} version={version} />}

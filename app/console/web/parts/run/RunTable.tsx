@@ -96,6 +96,13 @@ const Row = memo(({ run, me, hasLeft, isChosen, hasAgent, hasCost, onAction }: R
           {shortId(run.id)}
         </a>
         {run.parentId && <span class="quiet tiny"> child</span>}
+        {run.retryOf && <span class="quiet tiny"> retry</span>}
+        {run.children > 0 && (
+          <a class="tiny" href={pageUrl.run(run.id, { tab: "tree" })}>
+            {" "}
+            {NUMBER.format(run.children)} below
+          </a>
+        )}
       </td>
       {hasAgent && <td class="agent">{run.agentId}</td>}
       <td class="asked quiet cut" title={run.preview}>

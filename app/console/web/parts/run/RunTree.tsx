@@ -1,8 +1,8 @@
 /** The run's tree: the run that began it, and all runs below. */
-import { useEffect, useState } from "preact/hooks";
 import { listRuns, type ListedRun } from "../../core/api/runLists";
 import type { Run } from "../../core/api/runs";
 import { shortId } from "../../core/ids";
+import { useRead } from "../../core/read";
 import { duration } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { treeOf, type TreeRow } from "../../events/tree";
@@ -14,18 +14,8 @@ const PAGE_SIZE = 200;
 const NUMBER = new Intl.NumberFormat("en");
 
 export function RunTree({ run, version }: { run: Run; version: number }) {
-  const [rows, setRows] = useState<TreeRow[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    const stopped = new AbortController();
-    setError(null);
-    readTree(run.rootId, stopped.signal).then(
-      (runs) => setRows(treeOf(runs)),
-      (problem: unknown) => !stopped.signal.aborted && setError(problem),
-    );
-    return () => stopped.abort();
-  }, [run.rootId, version]);
-  if (error) return <Failure error={error} />;
+  const { value: rows, error, retry } = useRead(async (signal) => treeOf(await readTree(run.rootId, signal)), `${run.rootId}:${version}`);
+  if (error) return <Failure error={error} onRetry={retry} />;
   if (!rows) return <Skeleton rows={3} />;
   if (rows.length === 1) return <Empty title="This run has started no other runs" />;
   return (

@@ -1,7 +1,8 @@
 /** Tokens and cost of the last 30 days, by model or by agent. They are summed when a person asks for them. */
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { Me } from "../../core/api/session";
 import { readSpending, type Spent } from "../../core/api/usage";
+import { useRead } from "../../core/read";
 import { dollars } from "../../core/words/money";
 import { Failure, Skeleton } from "../States";
 import { SafeText } from "../Text";
@@ -11,17 +12,9 @@ const GROUPS = ["model", "agent"] as const;
 
 export function Spending({ me }: { me: Me | null }) {
   const [by, setBy] = useState<(typeof GROUPS)[number]>("model");
-  const [rows, setRows] = useState<readonly Spent[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
   const mayRead = me?.may("usage:read") ?? false;
   const [isWanted, want] = useState(false);
-  useEffect(() => {
-    if (!isWanted) return;
-    const stopped = new AbortController();
-    setError(null);
-    readSpending(by, stopped.signal).then(setRows, (problem: unknown) => !stopped.signal.aborted && setError(problem));
-    return () => stopped.abort();
-  }, [by, isWanted]);
+  const { value: rows, error, retry } = useRead((signal) => readSpending(by, signal), by, isWanted);
   return (
     <section class="stack" aria-label="Tokens and cost">
       <h2 class="row">
@@ -38,7 +31,7 @@ export function Spending({ me }: { me: Me | null }) {
         )}
       </h2>
       {me && !mayRead && <p class="quiet">Your key lacks the scope usage:read.</p>}
-      {error ? <Failure error={error} /> : null}
+      {error ? <Failure error={error} onRetry={retry} /> : null}
       {isWanted && !rows && !error && <Skeleton rows={2} />}
       {rows && !rows.length && <p class="quiet">No model was asked.</p>}
       {rows && rows.length > 0 && <Table by={by} rows={rows} />}

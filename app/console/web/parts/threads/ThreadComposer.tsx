@@ -1,10 +1,9 @@
 /** Says something on a thread: to which agent, and when it is read. */
 import { useEffect, useState } from "preact/hooks";
 import { listAgents, type Agent } from "../../core/api/agents";
-import type { InputMode } from "../../core/api/runActions";
+import { sendInput, threadMessageRequest, type ActionRequest, type InputMode } from "../../core/api/runActions";
 import type { Run } from "../../core/api/runs";
 import type { Me } from "../../core/api/session";
-import { sayInThread } from "../../core/api/threads";
 import { Composer } from "../Composer";
 
 const MODES: readonly [InputMode, string][] = [
@@ -29,8 +28,8 @@ export function ThreadComposer({ threadId, run, me, onSent }: ThreadComposerProp
     listAgents().then(setAgents, () => undefined);
   }, []);
   const mode = run ? wanted : "queue";
-  const send = async (text: string, key: string) => {
-    await sayInThread(threadId, mode === "steer" ? "" : agent, text, mode, key);
+  const send = async (request: ActionRequest, key: string) => {
+    await sendInput(request, key);
     onSent();
   };
   return (
@@ -38,6 +37,7 @@ export function ThreadComposer({ threadId, run, me, onSent }: ThreadComposerProp
       label="Write a message"
       refusal={me && !me.may("runs:write") ? "Your key lacks the scope runs:write." : null}
       variant={`${agent}:${mode}`}
+      request={(text) => threadMessageRequest(threadId, mode === "steer" ? "" : agent, text, mode)}
       send={send}
     >
       {mode !== "steer" && (

@@ -1,6 +1,7 @@
 /** One thread in the list. */
 import type { Thread } from "../../core/api/threads";
 import { shortId } from "../../core/ids";
+import { shortened } from "../../core/text";
 import { age } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { Mark } from "../Status";
@@ -33,6 +34,13 @@ export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen:
   );
 }
 
-export function nameOf({ id, title, key, resourceId }: Thread): string {
-  return title || key || resourceId || `Thread ${shortId(id)}`;
+const NAME_CHARACTERS = 80;
+
+/** What people call it, or else the words with which it began. */
+export function nameOf({ id, title, key, resourceId, firstWords }: Thread): string {
+  return title || key || firstLine(firstWords) || resourceId || `Thread ${shortId(id)}`;
+}
+
+function firstLine(text: string): string {
+  return shortened(text.trim().replace(/\s+/g, " "), NAME_CHARACTERS).text;
 }

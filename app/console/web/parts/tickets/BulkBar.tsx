@@ -1,9 +1,10 @@
 /** The selected tickets: all calls of one tool, approved or rejected together after they were shown. */
 import { useMemo, useState } from "preact/hooks";
-import { decideAll, type BulkAnswer, type BulkResults } from "../../core/api/bulk";
+import { bulkRequest, decideAll, type BulkAnswer, type BulkResults } from "../../core/api/bulk";
 import type { Ticket } from "../../core/api/tickets";
 import { newId } from "../../core/ids";
 import { pretty } from "../../core/json";
+import { CopyAsCurl } from "../CopyAsCurl";
 import { Dialog } from "../Dialog";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
@@ -14,6 +15,7 @@ export const MOST_SELECTED = 100;
 export function maySelect(ticket: Ticket, selected: readonly Ticket[]): boolean {
   const [first] = selected;
   if (ticket.status !== "open" || ticket.kind !== "approval" || selected.length >= MOST_SELECTED) return false;
+  if (ticket.mayDecide?.allowed === false) return false;
   return !first || (first.agentId === ticket.agentId && first.tool === ticket.tool);
 }
 
@@ -70,6 +72,7 @@ function BulkDialog({ tickets, action, onClose, onDone }: BulkDialogProps) {
   const [error, setError] = useState<unknown>(null);
   const [isBusy, setBusy] = useState(false);
   const [word, past] = WORDS[action];
+  const request = () => bulkRequest(tickets, { action, reason: reason.trim() }, ids);
   const close = results ? onDone : onClose;
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -77,7 +80,7 @@ function BulkDialog({ tickets, action, onClose, onDone }: BulkDialogProps) {
     setBusy(true);
     setError(null);
     try {
-      setResults(await decideAll(tickets, { action, reason: reason.trim() }, ids));
+      setResults(await decideAll(request()));
     } catch (problem) {
       setError(problem);
     }
@@ -117,10 +120,12 @@ function BulkDialog({ tickets, action, onClose, onDone }: BulkDialogProps) {
             </button>
           </p>
         ) : (
-          <p>
+          <p class="row">
             <button class={action === "reject" ? "danger armed" : "primary"} disabled={isBusy}>
               {isBusy ? "Sending …" : `${word} all ${tickets.length}`}
             </button>
+            <span class="grow" />
+            <CopyAsCurl request={request} />
           </p>
         )}
       </form>

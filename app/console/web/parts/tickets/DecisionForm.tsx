@@ -1,13 +1,14 @@
 /** The buttons of a ticket, and the form of the chosen decision. A first press chooses, a second decides. */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Action, Answer, TicketDetail } from "../../core/api/tickets";
+import { decisionRequest, type Action, type Answer, type TicketDetail } from "../../core/api/tickets";
 import type { Json, JsonObject } from "../../core/api/messages";
 import type { Me } from "../../core/api/session";
 import { choicesOf, type Choice } from "../../core/choices";
 import { DecisionIds, NO_PROBLEMS, sendDecision, type Outcome } from "../../core/decisions";
+import { newId } from "../../core/ids";
 import { useKeys } from "../../core/keys";
+import { CopyAsCurl } from "../CopyAsCurl";
 import { AnswerFields, firstDraft, isComplete, labelOf, type Draft } from "./AnswerFields";
-import { CopyAsCurl } from "./CopyAsCurl";
 
 interface DecisionFormProps {
   ticket: TicketDetail;
@@ -110,7 +111,7 @@ export function DecisionForm({ ticket, me, wasShown, onOutcome }: DecisionFormPr
             <button type="button" class="plain" disabled={isBusy} onClick={() => choose(null)}>
               Back <kbd>Esc</kbd>
             </button>
-            <CopyAsCurl ticket={ticket} answer={answerOf(chosen, draft)} />
+            <CopyAsCurl request={() => decisionRequest(ticket, answerOf(chosen, draft), newId())} />
           </div>
         </form>
       )}

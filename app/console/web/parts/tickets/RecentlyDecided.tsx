@@ -22,7 +22,7 @@ export function RecentlyDecided({ now, onChoose }: { now: Date; onChoose(id: str
     <section class="rows" aria-label="Decided last">
       <h2 class="small quiet list-title">Decided last</h2>
       {tickets.map((ticket) => (
-        <TicketRow key={ticket.id} ticket={ticket} isChosen={false} votesMissing={undefined} now={now} onChoose={onChoose} />
+        <TicketRow key={ticket.id} ticket={ticket} isChosen={false} now={now} onChoose={onChoose} />
       ))}
     </section>
   );

@@ -106,7 +106,12 @@ function Head({ ticket }: { ticket: TicketDetail }) {
         <span>
           started by <SafeText text={ticket.startedBy} />
         </span>
-        <a href={pageUrl.run(ticket.runId)}>run {shortId(ticket.runId)}</a>
+        <a href={pageUrl.run(ticket.runId, { ticket: ticket.id })}>run {shortId(ticket.runId)}</a>
+        {ticket.lineage?.parentId && (
+          <a href={pageUrl.run(ticket.lineage.rootId)}>
+            for {ticket.lineage.rootAgent}, run {shortId(ticket.lineage.rootId)}
+          </a>
+        )}
         <span class="mono tiny">
           {ticket.agentId}@{versionOf(ticket.agentVersion)}
         </span>

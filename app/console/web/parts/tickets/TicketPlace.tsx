@@ -7,18 +7,20 @@ import { TicketCard } from "./TicketCard";
 
 export function TicketPlace({ ticket, me }: { ticket: Ticket; me: Me | null }) {
   const card = useTicket(ticket.id, ticket.status === "open" ? 0 : 1);
-  if (card.error) return <Failure error={card.error} onRetry={card.reload} />;
-  if (!card.ticket) return <Skeleton rows={3} />;
   return (
-    <div class="ticket-place">
-      <TicketCard
-        ticket={card.ticket}
-        me={me}
-        version={card.version}
-        notice={card.notice}
-        onOutcome={card.onOutcome}
-        isInRun
-      />
+    <div class="ticket-place" data-ticket-place={ticket.id}>
+      {card.error ? <Failure error={card.error} onRetry={card.reload} /> : null}
+      {!card.ticket && !card.error && <Skeleton rows={3} />}
+      {card.ticket && !card.error && (
+        <TicketCard
+          ticket={card.ticket}
+          me={me}
+          version={card.version}
+          notice={card.notice}
+          onOutcome={card.onOutcome}
+          isInRun
+        />
+      )}
     </div>
   );
 }

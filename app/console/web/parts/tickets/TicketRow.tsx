@@ -13,7 +13,6 @@ interface TicketRowProps {
   ticket: Ticket;
   isChosen: boolean;
   isSelected?: boolean;
-  votesMissing: number | undefined;
   now: Date;
   onChoose(id: string): void;
 }
@@ -21,7 +20,7 @@ interface TicketRowProps {
 const FIRST_ARGUMENTS = 3;
 const SOON_SECONDS = 15 * 60;
 
-export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, now, onChoose }: TicketRowProps) {
+export function TicketRow({ ticket, isChosen, isSelected = false, now, onChoose }: TicketRowProps) {
   const isOpen = ticket.status === "open";
   const choose = (event: MouseEvent) => {
     // Other presses open a tab, as for any link.
@@ -53,22 +52,32 @@ export function TicketRow({ ticket, isChosen, isSelected = false, votesMissing, 
         </span>
       )}
       <span class="detail row tiny">
-        <span class="quiet">{ticket.agentId}</span>
+        <span class="quiet">
+          {ticket.agentId}
+          {ticket.lineage?.parentId && ` for ${ticket.lineage.rootAgent}`}
+        </span>
         <Effect ticket={ticket} />
-        {isOpen ? <Hints ticket={ticket} votesMissing={votesMissing} now={now} /> : <Result ticket={ticket} />}
+        {isOpen ? <Hints ticket={ticket} now={now} /> : <Result ticket={ticket} />}
       </span>
     </a>
   );
 }
 
-function Hints({ ticket, votesMissing, now }: { ticket: Ticket; votesMissing: number | undefined; now: Date }) {
+function Hints({ ticket, now }: { ticket: Ticket; now: Date }) {
   const left = ticket.expiresAt ? (ticket.expiresAt.getTime() - now.getTime()) / 1000 : null;
-  const quorum = ticket.approvers?.quorum ?? 1;
+  const { approvers, votes, mayDecide } = ticket;
+  const quorum = approvers?.quorum ?? 1;
   return (
     <>
       {quorum > 1 && (
-        <span class="quiet">
-          {quorum - (votesMissing ?? quorum)}/{quorum} votes
+        <span class="quiet" title={votes.map(({ by }) => `${by} said yes`).join(", ")}>
+          {votes.length}/{quorum} votes
+        </span>
+      )}
+      {/* A key without the scope could decide none of them: the card says so. */}
+      {approvers && mayDecide?.reason && (
+        <span class="quiet" title={mayDecide.reason}>
+          not by you
         </span>
       )}
       {left !== null && (
