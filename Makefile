@@ -53,8 +53,8 @@ mutants: $(TESTING)  ## Change one token at a time, by SEED (1) or where ONLY sa
 bench: $(BENCHING)  ## Measure this tree against the floor, in one table
 	@$(BIN)/python -m bench
 
-bench-tables: $(BENCHING)  ## Measure lists and short runs with RUNS (1,000,000) runs in the tables
-	@$(BIN)/python -m bench.tables $(if $(RUNS),--runs $(RUNS))
+bench-tables: $(BENCHING)  ## Measure lists and short runs with RUNS (1,000,000) runs in the tables, which stay in the folder DATA if you name one
+	@$(BIN)/python -m bench.tables $(if $(RUNS),--runs $(RUNS)) $(if $(DATA),--data $(DATA))
 
 bench-console: $(BENCHING)  ## Measure the web console in Chromium, and what open consoles cost the server
 	@$(BIN)/python -m bench.console

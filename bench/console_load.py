@@ -9,10 +9,9 @@ import asyncpg
 from playwright.async_api import Browser, CDPSession, Page
 
 from app.storage.postgres.urls import asyncpg_dsn
-from bench.clients import HoldfastClient
 from bench.console_pages import DRAWN, HEAP, READY, heap_of, opened, timed
 from bench.console_stream import EVENTS_OF_STEP, ManyEvents, before
-from bench.fill import Templates, fill
+from bench.fill import fill, templates
 from bench.table import Line, Mark, count, megabytes
 
 LISTS = Mark("<= 500 ms", most=0.5)
@@ -43,13 +42,8 @@ async def lists(
 ) -> list[Line]:
     """The first page of each list, with the tables filled by SQL."""
     runs, tickets = (2_000, 500) if quick else (100_000, 10_000)
-    client = HoldfastClient(http, base)
-    waiting = await client.suspend()
-    await client.short()
-    async with http.get(f"{base}/v1/runs?limit=1&agent_id=short&status=done") as response:
-        [finished] = (await response.json())["items"]
     connection = await asyncpg.connect(asyncpg_dsn(database))
-    await fill(connection, Templates(finished["id"], waiting, finished["thread_id"]), runs)
+    await fill(connection, await templates(connection, http, base), runs)
     await connection.execute("SET session_replication_role = replica")
     await connection.execute(_MORE_TICKETS, tickets)
     await connection.execute("VACUUM (ANALYZE) tickets")

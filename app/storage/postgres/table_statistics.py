@@ -5,22 +5,40 @@ a key in an index that has its columns elsewhere, and read all of it. New statis
 Autovacuum writes them too, but only once a minute.
 """
 
+from dataclasses import dataclass
+
 from app.storage.postgres.database import RawPool
 
 MIN_ROWS = 50
 
-_FILLED = """
-SELECT c.oid::regclass::text AS name
+OF_EACH_RUN = frozenset({"threads", "runs", "messages", "events", "event_heads"})
+_OF_DECISIONS = frozenset({"tickets", "decisions"})
+_FEW_ROWS = """
+SELECT c.oid::regclass::text AS name, pg_stat_get_live_tuples(c.oid) >= $1 AS has_rows
 FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.reltuples < $1
-    AND pg_stat_get_live_tuples(c.oid) >= $1 AND pg_has_role(c.relowner, 'USAGE')
+    AND pg_has_role(c.relowner, 'USAGE')
 """
 
 
-async def analyze_filled(pool: RawPool) -> list[str]:
-    """Analyse the tables that have rows now, and that the statistics show as empty. Returns their names."""
-    found = await pool.fetch(_FILLED, MIN_ROWS)
-    names = [row["name"] for row in found]
+@dataclass(frozen=True, slots=True)
+class Analyzed:
+    """The tables that were analysed, and those that frequent statements search and that the statistics show as empty."""
+
+    now: tuple[str, ...]
+    left: frozenset[str]
+
+    @property
+    def has_all_of_each_run(self) -> bool:
+        """Whether each table that all runs write has statistics."""
+        return not self.left & OF_EACH_RUN
+
+
+async def analyze_filled(pool: RawPool) -> Analyzed:
+    """Analyse the tables that have rows now, and that the statistics show as empty."""
+    found = await pool.fetch(_FEW_ROWS, MIN_ROWS)
+    names = tuple(row["name"] for row in found if row["has_rows"])
     if names:
         await pool.execute(f"ANALYZE (SKIP_LOCKED) {', '.join(names)}")
-    return names
+    left = {row["name"] for row in found if not row["has_rows"]}
+    return Analyzed(names, (OF_EACH_RUN | _OF_DECISIONS) & left)
