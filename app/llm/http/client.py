@@ -3,10 +3,15 @@
 import ssl
 from typing import Any
 
-import httpcore2
 import httpx2
 
 from app.llm.http.asyncio_backend import DirectBackend
+from app.llm.http.connection_pool import ConnectionPool
+
+MAX_IDLE_CONNECTIONS = 256
+"""Of each server; of all proxies together."""
+IDLE_SECONDS = 30.0
+"""How long an idle connection is kept."""
 
 
 def streaming_client() -> httpx2.AsyncClient:
@@ -14,7 +19,9 @@ def streaming_client() -> httpx2.AsyncClient:
     return _DirectClient(
         verify=httpx2.create_ssl_context(),
         limits=httpx2.Limits(
-            max_connections=None, max_keepalive_connections=256, keepalive_expiry=30
+            max_connections=None,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_SECONDS,
         ),
         timeout=httpx2.Timeout(60, pool=None),
     )
@@ -24,17 +31,13 @@ class _DirectClient(httpx2.AsyncClient):
     """Uses our transport if no proxy is configured. Passed as `transport`, it would disable proxies."""
 
     def _init_transport(self, *_: Any, **options: Any) -> httpx2.AsyncBaseTransport:
-        return _DirectTransport(options["verify"], options["limits"])
+        return _DirectTransport(options["verify"])
 
 
 class _DirectTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, context: ssl.SSLContext, limits: httpx2.Limits) -> None:
-        super().__init__(verify=context, limits=limits)
-        # The transport takes no network backend, but its connection pool does.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=DirectBackend(),
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(verify=context)
+        # The transport takes no pool and no network backend.
+        self._pool = ConnectionPool(
+            context, DirectBackend(), max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS
         )
