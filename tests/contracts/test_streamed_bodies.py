@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 
 import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.llm.http.bodies import pieces_of
+from app.llm.http.bodies import StreamedBody
 from app.llm.http.chunk_coalescing import MAX_CHUNK_BYTES
 from app.llm.http.client import streaming_client
 from tests.support.controlled_server import ControlledServer, ServedConnection
@@ -39,9 +40,15 @@ async def sent(connection: ServedConnection, *writes: bytes) -> None:
         await connection.writer.drain()
 
 
+async def pieces_of(response: httpx2.Response, idle_timeout: float = 10.0) -> AsyncIterator[bytes]:
+    async with aclosing(StreamedBody(response, idle_timeout)) as body:
+        while piece := await body.read():
+            yield piece
+
+
 async def body_of(client: httpx2.AsyncClient, host: ControlledServer) -> list[bytes]:
     async with client.stream("GET", f"http://127.0.0.1:{host.port}/") as response:
-        return [piece async for piece in pieces_of(response, 10.0)]
+        return [piece async for piece in pieces_of(response)]
 
 
 async def bodies(

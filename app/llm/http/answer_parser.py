@@ -58,9 +58,13 @@ class AnswerParser(ABC):
         if end < 0:
             self._buffer_rest(data)
             return ()
-        lines = b"".join([*self._buffer, data[:end]]).decode("utf-8", "replace")
-        self._buffer, self._buffered_bytes = [], 0
-        self._buffer_rest(data[end + 1 :])
+        complete = data[:end]
+        if self._buffer:
+            complete = b"".join([*self._buffer, complete])
+            self._buffer, self._buffered_bytes = [], 0
+        if len(data) > end + 1:
+            self._buffer_rest(data[end + 1 :])
+        lines = complete.decode("utf-8", "replace")
         for line in lines.split("\n"):
             if line.startswith("data:"):
                 if self.complete or self.failure is not None:
@@ -89,7 +93,7 @@ class AnswerParser(ABC):
 
     def _read(self, line: str) -> None:
         start = 6 if line.startswith("data: ") else 5
-        if has_more_tokens(line, MAX_LINE_TOKENS):
+        if len(line) > MAX_LINE_TOKENS and has_more_tokens(line, MAX_LINE_TOKENS):
             self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that is too large")
             return
         try:

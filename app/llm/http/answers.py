@@ -11,7 +11,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm.failures import failure_of_answer, failure_of_unstreamed, presentable
 from app.llm.http.answer_parser import AnswerParser
-from app.llm.http.bodies import pieces_of
+from app.llm.http.bodies import StreamedBody
 from app.runtime.ports.models import ModelChunk
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -115,12 +115,12 @@ class AnswerEndpoint:
     async def _chunks(
         self, response: httpx2.Response, stream: AnswerParser
     ) -> AsyncGenerator[Sequence[ModelChunk]]:
-        async with aclosing(pieces_of(response, self._idle_timeout)) as pieces:
+        async with aclosing(StreamedBody(response, self._idle_timeout)) as body:
             try:
-                async for piece in pieces:
+                while piece := await body.read():
                     chunks = stream.feed(piece)
                     if stream.complete:
-                        await _drain(pieces)
+                        await _drain(body)
                     if chunks:
                         yield chunks
                     if stream.failure is not None or stream.complete:
@@ -142,11 +142,11 @@ class AnswerEndpoint:
         return presentable(failure, self._secrets)
 
 
-async def _drain(pieces: AsyncIterator[bytes]) -> None:
+async def _drain(body: StreamedBody) -> None:
     """Read the end of a response whose answer is complete: only then is its connection reused."""
     with suppress(TimeoutError, httpx2.HTTPError):
         async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-            async for _ in pieces:
+            while await body.read():
                 pass
 
 

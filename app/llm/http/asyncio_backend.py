@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def __init__(self, pacing: ReadPacing | None = None) -> None:
         self._pacing = pacing or ReadPacing()
+        self._loop = asyncio.get_running_loop()
         self._asked_at = self._read_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._chunks = ChunkCoalescer()
@@ -147,7 +148,8 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         self._pacing.begin_wait()
         try:
-            await self._pace()
+            if (due := self._due_at()) is not None:
+                await self._pacing.pause_until(due)
             return await self._read(max_bytes, timeout)
         finally:
             self._pacing.end_wait()
@@ -156,7 +158,8 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         """Read the contents of HTTP chunks without the HTTP stack. Empty if the stack has to read on."""
         self._pacing.begin_wait()
         try:
-            await self._pace()
+            if (due := self._due_at()) is not None:
+                await self._pacing.pause_until(due)
             while self._chunks.can_take and (self._arrived or not self._ended):
                 if not self._arrived:
                     await self._arrival(timeout)
@@ -169,12 +172,13 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         finally:
             self._pacing.end_wait()
 
-    async def _pace(self) -> None:
-        """Let more tokens arrive, if the process streams many answers."""
+    def _due_at(self) -> float | None:
+        """When to read, if the process streams many answers: until then more tokens arrive."""
         interval = self._pacing.interval
         is_new = self._read_at - self._asked_at < UNPACED_SECONDS
-        if interval and not is_new and len(self._arrived) < PACED_BYTES and not self._ended:
-            await self._pacing.pause_until(self._read_at + interval)
+        if not interval or is_new or len(self._arrived) >= PACED_BYTES or self._ended:
+            return None
+        return self._read_at + interval
 
     async def _read(self, max_bytes: int, timeout: float | None) -> bytes:
         while self._arrived or not self._ended:
@@ -188,17 +192,17 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         return self._chunks.flush()
 
     def _next_bytes(self, max_bytes: int) -> bytes:
-        data = bytes(self._arrived[:max_bytes])
+        data = bytes(memoryview(self._arrived)[:max_bytes])
         data = data[: self._chunks.length_in_head(data)]
         del self._arrived[: len(data)]
         if self._is_paused and not self._ended and len(self._arrived) <= READ_AHEAD // 2:
             self._is_paused = False
             self._open_transport.resume_reading()
-        self._read_at = asyncio.get_running_loop().time()
+        self._read_at = self._loop.time()
         return data
 
     async def _arrival(self, timeout: float | None) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
+        self._reader = self._loop.create_future()
         if timeout is not None:
             self._patience.wait_for(timeout)
         try:
@@ -212,7 +216,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._require_open()
         self._chunks.begin()
-        self._asked_at = self._read_at = asyncio.get_running_loop().time()
+        self._asked_at = self._read_at = self._loop.time()
         self._open_transport.write(buffer)
         if self._writable.is_set():
             return

@@ -24,7 +24,8 @@ class ReadPacing:
 
     def __init__(self) -> None:
         self._answers = 0
-        self._slots: dict[int, asyncio.Event] = {}
+        self._slots: dict[int, list[asyncio.Future[None]]] = {}
+        """The waiting reads of each slot."""
 
     @property
     def interval(self) -> float:
@@ -48,9 +49,13 @@ class ReadPacing:
         number = int(due / SLOT_SECONDS) + 1
         slot = self._slots.get(number)
         if slot is None:
-            slot = self._slots[number] = asyncio.Event()
+            slot = self._slots[number] = []
             loop.call_at(number * SLOT_SECONDS, self._open, number)
-        await slot.wait()
+        turn = loop.create_future()
+        slot.append(turn)
+        await turn
 
     def _open(self, number: int) -> None:
-        self._slots.pop(number).set()
+        for turn in self._slots.pop(number):
+            if not turn.done():
+                turn.set_result(None)
