@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import json.encoder
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 Json: TypeAlias = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -10,22 +11,41 @@ JsonObject: TypeAlias = Mapping[str, Any]
 
 _FIRST_WITH_EXPONENT = 1e16
 """From here on Python writes an exponent, and Postgres all digits."""
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+
+
+def _encoder(*, sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
+    """What `json.JSONEncoder` uses to encode a value. It would make that anew for each value."""
+    encoder = json.JSONEncoder(
+        ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=sort_keys
+    )
+    made: Callable[[Any, int], Iterable[str]] | None = None
+    if make := getattr(json.encoder, "c_make_encoder", None):
+        made = make(
+            None,
+            encoder.default,
+            json.encoder.encode_basestring,
+            None,
+            ":",
+            ",",
+            sort_keys,
+            False,
+            True,
+        )
+    return made or (lambda value, _: encoder.iterencode(value))
+
+
+_pieces = _encoder(sort_keys=False)
+_sorted_pieces = _encoder(sort_keys=True)
 
 
 def compact(value: Any) -> str:
     """The shortest JSON text of a value, as it is sent and stored."""
-    return _encoder.encode(value)
-
-
-_sorted_encoder = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=True
-)
+    return "".join(_pieces(value, 0))
 
 
 def compact_sorted(value: Any) -> str:
     """JSON text with sorted keys: the same bytes before and after Postgres has stored the value."""
-    return _sorted_encoder.encode(value)
+    return "".join(_sorted_pieces(value, 0))
 
 
 def with_sorted_keys(value: Any) -> Any:

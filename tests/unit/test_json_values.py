@@ -11,6 +11,7 @@ from app.domain.json_values import (
     as_object,
     canonical,
     compact,
+    compact_sorted,
     digest,
     is_unicode,
     storable,
@@ -72,6 +73,20 @@ def test_a_value_survives_each_json_encoding(value: Any) -> None:
     stored = storable(value)
     assert json.loads(compact(stored)) == stored
     assert json.loads(canonical(stored)) == stored
+
+
+@given(VALUES)
+def test_compact_json_is_what_the_encoder_of_the_library_writes(value: Any) -> None:
+    usual = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+    assert compact(value) == usual.encode(value)
+    usual = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    assert compact_sorted(value) == usual.encode(value)
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, {(1, 2): 3}])
+def test_a_value_without_json_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError):
+        compact(value)
 
 
 def test_compact_json_has_no_spaces_and_no_needless_escapes() -> None:
