@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -38,22 +39,39 @@ def test_a_value_of_another_name_is_refused() -> None:
 
 
 def test_rows_are_an_array_for_each_column() -> None:
-    rows = Rows("m", {"id": "uuid", "content": "jsonb", "ids": "uuid[]"}, numbered="i")
+    rows = Rows("m", {"name": "text", "content": "jsonb", "ids": "uuid[]"}, numbered="i")
     assert rows.sql == (
-        "(SELECT u.id, u.content::jsonb AS content, u.ids::uuid[] AS ids, u.i "
-        "FROM unnest(:m_id::uuid[], :m_content::text[], :m_ids::text[]) WITH ORDINALITY "
-        "AS u(id, content, ids, i)) AS m"
+        "(SELECT u.name, u.content::jsonb AS content, u.ids::uuid[] AS ids, u.i "
+        "FROM unnest(:m_name::text[], :m_content::text[], :m_ids::text[]) WITH ORDINALITY "
+        "AS u(name, content, ids, i)) AS m"
     )
     given: list[Mapping[str, str | None]] = [
-        {"id": "a", "content": "{}", "ids": "{}"},
-        {"id": "b", "content": None, "ids": "{a}"},
+        {"name": "a", "content": "{}", "ids": "{}"},
+        {"name": "b", "content": None, "ids": "{a}"},
     ]
     assert rows.values(given) == {
-        "m_id": ["a", "b"],
+        "m_name": ["a", "b"],
         "m_content": ["{}", None],
         "m_ids": ["{}", "{a}"],
     }
-    assert rows.values([]) == {"m_id": [], "m_content": [], "m_ids": []}
+    assert rows.values([]) == {"m_name": [], "m_content": [], "m_ids": []}
+
+
+def test_an_array_of_numbers_or_ids_is_one_text() -> None:
+    rows = Rows("e", {"id": "uuid", "n": "int", "seq": "bigint", "step": "int"})
+    assert rows.sql == (
+        "(SELECT u.id, u.n, u.seq, u.step FROM unnest(:e_id::text::uuid[], :e_n::text::int[], "
+        ":e_seq::text::bigint[], :e_step::text::int[]) AS u(id, n, seq, step)) AS e"
+    )
+    ids = [UUID(int=1), str(UUID(int=2))]
+    given = [{"id": one, "n": n, "seq": -n, "step": None} for n, one in enumerate(ids)]
+    assert rows.values(given) == {
+        "e_id": f"{{{ids[0]},{ids[1]}}}",
+        "e_n": "{0,1}",
+        "e_seq": "{0,-1}",
+        "e_step": "{NULL,NULL}",
+    }
+    assert rows.values([])["e_id"] == "{}"
 
 
 def test_a_row_without_a_value_for_a_column_is_refused() -> None:

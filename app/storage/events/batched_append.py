@@ -72,7 +72,7 @@ async def still_owned(pool: RawPool, flushes: Sequence[Flush]) -> set[int]:
     return {row["i"] - 1 for row in rows}
 
 
-def _attempts(flushes: Sequence[Flush]) -> dict[str, list[Any]]:
+def _attempts(flushes: Sequence[Flush]) -> dict[str, Any]:
     return _ATTEMPTS.values(
         {
             "tenant": flush.tenant,

@@ -12,7 +12,7 @@ EVENTS = Rows(
 """`i` is the number of the run from 1 on, `position` the event's place among those of its run from 0 on."""
 
 
-def event_values(groups: Iterable[Sequence[EventEntry]]) -> dict[str, list[Any]]:
+def event_values(groups: Iterable[Sequence[EventEntry]]) -> dict[str, Any]:
     """The parameters of `EVENTS`, for the events of each run."""
     return EVENTS.values(
         {
