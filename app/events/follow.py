@@ -80,7 +80,9 @@ class Follower:
         """Set if the run's row shows that the stream ends. The log is then read once more."""
         self._last_event = 0
         """The thread's last event at the moment at which the run's row was read."""
-        self._sent_at = asyncio.get_running_loop().time()
+        self._now = asyncio.get_running_loop().time
+        self._heartbeat_at = self._now() + heartbeat
+        """When a heartbeat is due. Frames that aren't sent don't delay it."""
         self._first_page: EventPage | None = None
         subscription.cursor = after
 
@@ -101,10 +103,10 @@ class Follower:
             shown = self._selected.of(received)
             if shown:
                 yield shown
-                self._sent_at = asyncio.get_running_loop().time()
-            elif self._until_heartbeat() <= 0:
+                self._heartbeat_at = self._now() + self._heartbeat
+            elif self._heartbeat_at <= self._now():
                 yield None
-                self._sent_at = asyncio.get_running_loop().time()
+                self._heartbeat_at = self._now() + self._heartbeat
             self._may_end = self._may_end_after(received)
             if self._may_end and not self._must_read_log:
                 if self._is_end(received[-1]) if received else self._was_finished:
@@ -150,7 +152,7 @@ class Follower:
         )
 
     async def _listen(self) -> list[Frame]:
-        pushed = await self._subscription.next(self._until_heartbeat())
+        pushed = await self._subscription.next(self._heartbeat_at - self._now())
         if pushed is None:
             return []
         if not pushed:
@@ -166,11 +168,6 @@ class Follower:
             if self._scope.contains(frame):
                 received.append(frame)
         return received
-
-    def _until_heartbeat(self) -> float:
-        """Seconds until a heartbeat is due. Frames that aren't sent don't delay it."""
-        silent = asyncio.get_running_loop().time() - self._sent_at
-        return max(0.0, self._heartbeat - silent)
 
     def _advance_to(self, cursor: int) -> None:
         self._cursor = cursor

@@ -11,7 +11,8 @@ event has, and `ts` of deltas.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.run_events import IDENTITY, RUN_FINISH, RUN_START
@@ -27,6 +28,9 @@ _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IDENTITY_FIRST = f'{{"{IDENTITY}":'
 _decoder = json.JSONDecoder()
 _TRACED_EVENTS = frozenset({RUN_START, RUN_FINISH})
+_timestamp = lru_cache(maxsize=16)(format_timestamp)
+"""The events of a commit have the same time."""
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
 _SUSPENDED = f'"termination":{compact(dict(SUSPENDED))}'.encode()
 
 
@@ -47,7 +51,7 @@ class Frame:
     def __init__(
         self,
         seq: int,
-        ts: str,
+        ts: datetime,
         thread_id: ThreadId,
         run_id: RunId,
         event_type: str,
@@ -60,7 +64,7 @@ class Frame:
         self._thread_id = thread_id
         self._ts = ts
         self._whole: bytes | None = None
-        at = "" if event_type in DELTA_EVENTS else f'"ts":"{ts}",'
+        at = "" if event_type in DELTA_EVENTS else f'"ts":"{_timestamp(ts)}",'
         envelope = f"id: {seq}\ndata: {{{at}"
         self._fields_at = len(envelope)
         self.short = (envelope + fields).encode()
@@ -69,7 +73,7 @@ class Frame:
     def whole(self) -> bytes:
         if self._whole is None:
             envelope = (
-                f'id: {self.seq}\ndata: {{"seq":{self.seq},"ts":"{self._ts}",'
+                f'id: {self.seq}\ndata: {{"seq":{self.seq},"ts":"{_timestamp(self._ts)}",'
                 f'"thread_id":"{self._thread_id}","run_id":"{self.run_id}",'
             )
             self._whole = envelope.encode() + self.short[self._fields_at :]
@@ -97,7 +101,7 @@ class HintFrame(Frame):
     __slots__ = ()
 
     def __init__(self, data: str) -> None:
-        super().__init__(0, "", ThreadId(""), RunId(""), "changes", "")
+        super().__init__(0, _NO_TIME, ThreadId(""), RunId(""), "changes", "")
         self.short = self._whole = f"data: {data}\n\n".encode()
 
 
@@ -109,7 +113,7 @@ class TracedFrame(Frame):
     def __init__(
         self,
         seq: int,
-        ts: str,
+        ts: datetime,
         thread_id: ThreadId,
         run_id: RunId,
         event_type: str,
@@ -150,17 +154,16 @@ class EventBatch:
         return self.first_seq + len(self.entries) - 1
 
     def frames(self) -> Iterator[Frame]:
-        ts = format_timestamp(self.ts)
         for seq, entry in enumerate(self.entries, self.first_seq):
             yield encoded(
-                seq, ts, self.thread_id, self.run_id, entry.step, entry.event_type, entry.body
+                seq, self.ts, self.thread_id, self.run_id, entry.step, entry.event_type, entry.body
             )
 
 
 def logged_frame(thread_id: ThreadId, event: LoggedEvent) -> Frame:
     return encoded(
         event.seq,
-        format_timestamp(event.ts),
+        event.ts,
         thread_id,
         event.run_id,
         event.step,
@@ -171,7 +174,7 @@ def logged_frame(thread_id: ThreadId, event: LoggedEvent) -> Frame:
 
 def encoded(
     seq: int,
-    ts: str,
+    ts: datetime,
     thread_id: ThreadId,
     run_id: RunId,
     step: int | None,

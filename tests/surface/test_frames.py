@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -131,9 +132,8 @@ async def whole_stream(client: Client, thread: str, last_id: str) -> str:
 @generated
 @given(value=st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=40), max_size=4))
 def test_no_text_breaks_out_of_its_frame(value: dict[str, Any]) -> None:
-    frame = encoded(
-        7, "2026-01-01T00:00:00Z", ThreadId("t"), RunId("r"), 1, "text_delta", _body(value)
-    )
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    frame = encoded(7, at, ThreadId("t"), RunId("r"), 1, "text_delta", _body(value))
     for stream in (frame.whole.decode(), frame.short.decode()):
         for read in READERS.values():
             [(id, data)] = read(stream)

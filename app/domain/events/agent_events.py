@@ -127,7 +127,7 @@ _FIELD_NAMES: Mapping[str, Sequence[str]] = {
 
 def event_fields(event: AgentEvent | TicketEvent) -> dict[str, Any]:
     """The event's own fields without absent ones; `tool_call_ready.arguments` may be null."""
-    body = {name: getattr(event, name) for name in _FIELD_NAMES[event.event_type]}
+    names = _FIELD_NAMES[event.event_type]
     if isinstance(event, ToolCallReady):
-        return body
-    return {key: value for key, value in body.items() if value is not None}
+        return {name: getattr(event, name) for name in names}
+    return {name: value for name in names if (value := getattr(event, name)) is not None}

@@ -5,7 +5,6 @@ event numbers and reads the log.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ class Subscription:
     def __init__(self, leave: Callable[["Subscription"], None]) -> None:
         self._leave = leave
         self._loop = asyncio.get_running_loop()
-        self._frames: deque[Frame] = deque()
+        self._frames: list[Frame] = []
         self._bytes = 0
         self._missed = False
         self._waiter: asyncio.Future[None] | None = None
@@ -42,7 +41,8 @@ class Subscription:
         """The last event number that its reader has processed; set by the reader."""
 
     def push(self, frames: Sequence[Frame]) -> None:
-        self._bytes += sum(len(frame.short) for frame in frames)
+        for frame in frames:
+            self._bytes += len(frame.short)
         if self._bytes > MAX_BACKLOG_BYTES:
             self.mark_missed()
             return
@@ -68,8 +68,7 @@ class Subscription:
         if self.is_idle:
             return None
         self.is_idle = True
-        frames = [] if self._missed else list(self._frames)
-        self._frames.clear()
+        frames, self._frames = self._frames, []
         self._bytes = 0
         self._missed = False
         return frames

@@ -67,7 +67,7 @@ def frame_of(notice: Notice) -> Frame:
     event, ticket = _event_of(notice), notice.ticket
     return encoded(
         notice.number,
-        format_timestamp(notice.at),
+        notice.at,
         ticket.thread_id,
         ticket.run_id,
         None,
