@@ -303,7 +303,7 @@ class Settings(BaseSettings):
         "with `rate_limit_wait_exceeded`.",
     )
     retention_interval: float = Field(
-        60.0, gt=0, description="Time between retention jobs, which merge or delete old rows."
+        60.0, gt=0, description="Time between retention jobs, which merge, sum or delete old rows."
     )
     delta_retention: float = Field(
         3_600.0,

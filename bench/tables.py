@@ -18,7 +18,9 @@ import asyncpg
 import uvloop
 
 from app.embedded_postgres.server import EmbeddedPostgres
+from app.storage.postgres.connection import DatabaseConnection
 from app.storage.postgres.urls import asyncpg_dsn
+from app.storage.usage.sums import sum_next_hour
 from bench import processes
 from bench.__main__ import agents_for, http_session, temporary_folder
 from bench.clients import HoldfastClient, load
@@ -89,12 +91,21 @@ async def _filled(dsn: str, http: aiohttp.ClientSession, base: str, runs: int) -
         if await connection.fetchval("SELECT count(*) FROM usage") < runs // 2:
             _report(f"filling the tables with {runs:,} runs ...")
             await fill(connection, await templates(connection, http, base), runs)
+            began = time.perf_counter()
+            while await _sum_usage(connection):
+                pass
+            _report(f"the sums of usage took {time.perf_counter() - began:.0f} s")
         rows = await connection.fetchrow(_COUNTS)
     finally:
         await connection.close()
     assert rows is not None, "a count always has a row"
     numbers = ", ".join(f"{rows[name]:,} {name}" for name in ("runs", "events", "tickets"))
     return f"{numbers}, {rows['billed']:,} rows of usage, {rows['bytes'] / 1e9:.1f} GB"
+
+
+async def _sum_usage(connection: asyncpg.Connection) -> bool:
+    async with connection.transaction():
+        return await sum_next_hour(DatabaseConnection(connection)) is not None
 
 
 async def _short(empty: HoldfastClient, full: HoldfastClient) -> Line:

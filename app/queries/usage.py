@@ -9,7 +9,7 @@ from app.domain.principals import Principal, Scope
 from app.domain.slices import Slice
 from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.queries.records import RunView, found_thread
-from app.storage import usage
+from app.storage.usage import totals
 
 
 async def thread_usage(
@@ -19,7 +19,7 @@ async def thread_usage(
     principal.require(Scope.RUNS_READ)
     async with ctx.database.reading_by_key() as connection:
         await found_thread(connection, principal.tenant, thread_id)
-        return await usage.by_model(connection, principal.tenant, thread_id)
+        return await totals.by_model(connection, principal.tenant, thread_id)
 
 
 async def with_usage(
@@ -31,7 +31,7 @@ async def with_usage(
     if not billed:
         return tuple(replace(view, usage=()) for view in views)
     async with ctx.database.reading() as connection:
-        usage_of = await usage.by_model_of_runs(connection, principal.tenant, billed)
+        usage_of = await totals.by_model_of_runs(connection, principal.tenant, billed)
     return tuple(replace(view, usage=usage_of.get(view.run.id, ())) for view in views)
 
 
@@ -47,6 +47,6 @@ async def usage_by_group(
     """A page of the tenant's usage in a period, by group."""
     principal.require(Scope.USAGE_READ)
     async with ctx.database.reading() as connection:
-        return await usage.page(
+        return await totals.page(
             connection, principal.tenant, wanted, groups, after=after, limit=limit
         )

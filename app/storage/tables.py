@@ -968,6 +968,45 @@ usage = Table(
     Index("usage_by_age", "at", postgresql_using="brin"),
 )
 
+
+def _usage_sums(name: str, *keys: str) -> Table:
+    """Sums of the ledger. `at` is the beginning of the hour or of the day in UTC."""
+    return Table(
+        name,
+        metadata,
+        Column("tenant", Text, nullable=False),
+        Column("at", _time, nullable=False),
+        *(Column(key, Text, nullable=False) for key in keys),
+        Column("requests", BigInteger, nullable=False),
+        Column("input", BigInteger, nullable=False),
+        Column("output", BigInteger, nullable=False),
+        Column("cache_read", BigInteger, nullable=False),
+        Column("cache_write", BigInteger, nullable=False),
+        Column("reasoning", BigInteger, nullable=False),
+        # Of the requests with a price; null if none has one.
+        Column("cost_micros", BigInteger),
+        Column("unpriced", BigInteger, nullable=False),
+        PrimaryKeyConstraint("tenant", "at", *keys),
+        # Each hour is added to the sums of its day: free space in each page lets the update stay in that page.
+        postgresql_with={"fillfactor": "70"},
+    )
+
+
+usage_hours = _usage_sums("usage_hours", "agent_id", "model", "provider", "kind")
+usage_days = _usage_sums("usage_days", "agent_id", "model", "provider", "kind", "subject")
+
+# One row: from which to which hour the ledger is summed.
+usage_summed = Table(
+    "usage_summed",
+    metadata,
+    Column("id", Integer, nullable=False, server_default=text("1")),
+    Column("since", _time, nullable=False),
+    Column("until", _time, nullable=False),
+    PrimaryKeyConstraint("id"),
+    CheckConstraint("id = 1", name="id"),
+    CheckConstraint("since <= until", name="period"),
+)
+
 retention = Table(
     "retention",
     metadata,

@@ -23,8 +23,8 @@ from app.queries.records import read_run
 from app.queries.usage import thread_usage, usage_by_group, with_usage
 from app.runtime.ports.models import StopReason, TokenUsage
 from app.runtime.ports.prices import Prices
-from app.storage import usage
 from app.storage.postgres.database import Database
+from app.storage.usage import ledger
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
 from tests.support.replicas import (
@@ -198,7 +198,7 @@ async def test_a_checkpoint_that_is_written_twice_has_one_row(
             tokens=BilledTokens(input=5),
         )
         async with database.transaction() as connection:
-            await usage.add(connection, record.tenant, record.id, record.attempt, [request])
+            await ledger.add(connection, record.tenant, record.id, record.attempt, [request])
         [row] = await rows_of(replica, run)
         assert row["input"] == 100
 
@@ -298,5 +298,5 @@ async def test_old_rows_are_deleted(database_url: str, database: Database) -> No
         await run.finished()
         await database.pool.execute("UPDATE usage SET at = at - interval '401 days'")
         async with database.transaction() as connection:
-            assert await usage.delete_old(connection, 400 * 86_400, 10) == 1
+            assert await ledger.delete_old(connection, 400 * 86_400, 10) == 1
         assert await rows_of(replica, run) == []

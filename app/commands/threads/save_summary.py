@@ -13,9 +13,9 @@ from app.domain.usage.billed_requests import BilledRequest
 from app.runtime.compaction.compaction import FAILURES, CompactionResult
 from app.runtime.history.summaries import summary_of
 from app.runtime.state import ChangeBatch, StateScope, StateStore
-from app.storage import usage
 from app.storage.postgres.database import Database
 from app.storage.threads import messages, rollbacks, threads
+from app.storage.usage import ledger
 
 
 async def save_late_summary(
@@ -60,4 +60,4 @@ async def bill_late_summary(
     """Add the summary's requests to the ledger. The record of its run, which is done, doesn't change."""
     if requests:
         async with database.transaction() as connection:
-            await usage.add(connection, record.tenant, record.id, record.attempt, requests)
+            await ledger.add(connection, record.tenant, record.id, record.attempt, requests)

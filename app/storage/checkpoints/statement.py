@@ -18,7 +18,7 @@ from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
 from app.storage.postgres.named_parameters import NamedSql, Rows
 from app.storage.tickets.opening import opened_ctes, opened_json
-from app.storage.usage import billed_cte, billed_json
+from app.storage.usage.ledger import billed_cte, billed_json
 
 _WRITTEN = {
     "status": "text",

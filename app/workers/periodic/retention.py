@@ -1,4 +1,4 @@
-"""Retention: jobs that merge or delete old rows. Every process runs them; a lock per job admits one at a time.
+"""Retention: jobs that merge, sum or delete old rows. Every process runs them; a lock per job admits one at a time.
 
 A job works in short transactions, as long as there is more to do. Each commits its progress, so the next
 process continues there, also after a crash.
@@ -12,13 +12,14 @@ import structlog
 
 from app import telemetry
 from app.clock import yield_to_loop
-from app.storage import idempotency, retention, usage, workers
+from app.storage import idempotency, retention, workers
 from app.storage.files import blobs, files
 from app.storage.memories import memories
 from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection, Database
 from app.storage.queue import deliveries
 from app.storage.retention import FinishedRun
 from app.storage.tickets import feed, signals
+from app.storage.usage import ledger, sums
 from app.workers.periodic.loop import PeriodicJob
 
 RUNS_PER_BATCH = 20
@@ -108,11 +109,12 @@ def _jobs(ages: RetentionAges) -> list[tuple[str, RetentionJob]]:
         ("delete_signals", ages.signals, signals.delete_old),
         ("delete_files", ages.files, files.delete_unreferred),
         ("delete_unused_bytes", UNUSED_BYTES_AGE_SECONDS, blobs.delete_unused),
-        ("delete_usage", ages.usage, usage.delete_old),
+        ("delete_usage", ages.usage, ledger.delete_old),
         ("delete_memories", ages.memories, memories.delete_old),
         ("delete_workers", DEAD_WORKER_AGE_SECONDS, _delete_dead_workers),
     ]
     return [
+        ("sum_usage", _sum_usage),
         *(
             (name, _job_for_finished_runs(name, age, do))
             for name, age, do in jobs_for_finished_runs
@@ -150,6 +152,11 @@ def _job_for_old_rows(age: float, do: _ForOldRows) -> RetentionJob:
         return rows, rows >= ROWS_PER_BATCH
 
     return job
+
+
+async def _sum_usage(connection: Connection) -> tuple[int, bool]:
+    added = await sums.sum_next_hour(connection)
+    return added or 0, added is not None
 
 
 async def _merge_deltas(connection: Connection, finished: Sequence[FinishedRun]) -> int:
