@@ -4,9 +4,10 @@ Columns of `runs` that a checkpoint writes are named once, in `_WRITTEN`, and ge
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from app.domain.checkpoints import Checkpoint
 from app.domain.json_values import storable
@@ -128,6 +129,30 @@ _LOCKED_COLUMNS = """
         input_to = CASE WHEN o.infers_input THEN o.input_to ELSE r.input_to END,
         input_ids = CASE WHEN o.infers_input THEN o.input_ids ELSE r.input_ids END,"""
 
+_MESSAGE = f"""message AS (
+    {insert_messages("o.tenant", "o.thread_id", "o.next_seq", ":at", "JOIN owned o ON o.i = m.i")}
+)"""
+_CALL_WRITTEN = f"""call AS (
+    INSERT INTO tool_calls AS t (tenant, run_id, {", ".join(_CALL)}, attempt, worker, started_at, updated_at)
+    SELECT o.tenant, o.run_id, {", ".join(f"c.{name}" for name in _CALL)}, o.attempt,
+        CASE WHEN c.status = 'running' THEN run.owner END, CASE WHEN c.status = 'running' THEN :at END, :at
+    FROM {_CALLS.sql} JOIN owned o ON o.i = c.i JOIN run ON run.i = c.i
+    ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
+        SET status = excluded.status, edited_arguments = excluded.edited_arguments,
+            unreported_outcome = excluded.unreported_outcome, attempt = excluded.attempt,
+            worker = coalesce(excluded.worker, t.worker),
+            started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
+)"""
+_DELETED_CALLS = """deleted_calls AS (
+    DELETE FROM tool_calls t USING owned o
+    WHERE o.all_calls_done AND t.tenant = o.tenant AND t.run_id = o.run_id
+)"""
+_TICKETS_APPLIED = f"""applied AS (
+    -- After the event head is no breach of the lock order: tickets are only written under their run's lock.
+    UPDATE tickets t SET applied_at = :at FROM {_APPLIED.sql} JOIN owned o ON o.i = a.i
+    WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
+)"""
+
 _CHECKPOINT = f"""
 WITH wanted AS (SELECT * FROM {_RUNS.sql}), /* locks */, updated_thread AS (
     UPDATE threads t SET next_message_seq = t.next_message_seq + o.messages, updated_at = :at,
@@ -142,22 +167,7 @@ WITH wanted AS (SELECT * FROM {_RUNS.sql}), /* locks */, updated_thread AS (
             ELSE coalesce(r.thread_state_before, o.thread_state_before) END,
         updated_at = :at
     FROM owned o WHERE r.tenant = o.tenant AND r.id = o.run_id
-), message AS (
-    {insert_messages("o.tenant", "o.thread_id", "o.next_seq", ":at", "JOIN owned o ON o.i = m.i")}
-), call AS (
-    INSERT INTO tool_calls AS t (tenant, run_id, {", ".join(_CALL)}, attempt, worker, started_at, updated_at)
-    SELECT o.tenant, o.run_id, {", ".join(f"c.{name}" for name in _CALL)}, o.attempt,
-        CASE WHEN c.status = 'running' THEN run.owner END, CASE WHEN c.status = 'running' THEN :at END, :at
-    FROM {_CALLS.sql} JOIN owned o ON o.i = c.i JOIN run ON run.i = c.i
-    ON CONFLICT (tenant, run_id, step_index, call_id) DO UPDATE
-        SET status = excluded.status, edited_arguments = excluded.edited_arguments,
-            unreported_outcome = excluded.unreported_outcome, attempt = excluded.attempt,
-            worker = coalesce(excluded.worker, t.worker),
-            started_at = coalesce(excluded.started_at, t.started_at), updated_at = excluded.updated_at
-), deleted_calls AS (
-    DELETE FROM tool_calls t USING owned o
-    WHERE o.all_calls_done AND t.tenant = o.tenant AND t.run_id = o.run_id
-), head AS (
+)/* message *//* call *//* deleted calls */, head AS (
     UPDATE event_heads h SET next_seq = h.next_seq + o.events,
         run_id = CASE WHEN o.status = 'running' OR h.run_id <> o.run_id THEN h.run_id END,
         attempt = CASE WHEN o.status = 'running' OR h.run_id <> o.run_id THEN h.attempt END
@@ -167,30 +177,57 @@ WITH wanted AS (SELECT * FROM {_RUNS.sql}), /* locks */, updated_thread AS (
     INSERT INTO events (tenant, thread_id, seq, run_id, step, ts, event_type, body)
     SELECT o.tenant, o.thread_id, head.first_seq + e.position, o.run_id, e.step, :at, e.event_type, e.body
     FROM {EVENTS.sql} JOIN owned o ON o.i = e.i JOIN head ON head.i = e.i
-), applied AS (
-    -- After the event head is no breach of the lock order: tickets are only written under their run's lock.
-    UPDATE tickets t SET applied_at = :at FROM {_APPLIED.sql} JOIN owned o ON o.i = a.i
-    WHERE t.tenant = o.tenant AND t.id = a.ticket AND t.applied_at IS NULL
-)/* opened *//* billed */
+)/* applied *//* opened *//* billed */
 SELECT head.i, head.first_seq, run.unread_inputs, run.open_tasks,
     run.pause_requested_at IS NOT NULL AS is_paused
 FROM head JOIN run ON run.i = head.i
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The parts of the statement that these checkpoints need. Each costs Postgres time, also without rows."""
+
+    messages: bool
+    calls: bool
+    deleted_calls: bool
+    applied: bool
+    suspends: bool
+    billed: bool
+    is_locked: bool
+
+    @classmethod
+    def of(cls, checkpoints: Sequence[Checkpoint], *, is_locked: bool) -> Self:
+        suspends = any(c.opened or isinstance(c.state, Waiting) for c in checkpoints)
+        return cls(
+            messages=any(c.messages for c in checkpoints),
+            calls=any(c.calls and not c.calls_settled for c in checkpoints),
+            deleted_calls=any(c.calls_settled for c in checkpoints),
+            # A run suspends only if all its tickets are open or applied.
+            applied=suspends or any(c.applied for c in checkpoints),
+            suspends=suspends,
+            billed=any(c.billed for c in checkpoints),
+            is_locked=is_locked,
+        )
+
+
 @cache
-def _statement(*, suspends: bool, bills: bool, is_locked: bool) -> NamedSql:
-    locks = _LOCKED if is_locked else _LOCKS
+def _statement(parts: _Parts) -> NamedSql:
+    locks = _LOCKED if parts.is_locked else _LOCKS
     opened = opened_ctes(":opened", "JOIN owned o ON o.i = k.i")
-    parts = {
-        "locks": locks.replace("/* may suspend */", _MAY_SUSPEND if suspends else ""),
-        "run of thread": _RUN_OF_LOCKED_THREAD if is_locked else _RUN_OF_THREAD,
-        "locked columns": _LOCKED_COLUMNS if is_locked else "",
-        "opened": f", {opened}" if suspends else "",
-        "billed": f", {billed_cte(':billed', 'owned o')}" if bills else "",
+    texts = {
+        "locks": locks.replace("/* may suspend */", _MAY_SUSPEND if parts.suspends else ""),
+        "run of thread": _RUN_OF_LOCKED_THREAD if parts.is_locked else _RUN_OF_THREAD,
+        "locked columns": _LOCKED_COLUMNS if parts.is_locked else "",
+        "message": f", {_MESSAGE}" if parts.messages else "",
+        "call": f", {_CALL_WRITTEN}" if parts.calls else "",
+        "deleted calls": f", {_DELETED_CALLS}" if parts.deleted_calls else "",
+        "applied": f", {_TICKETS_APPLIED}" if parts.applied else "",
+        "opened": f", {opened}" if parts.suspends else "",
+        "billed": f", {billed_cte(':billed', 'owned o')}" if parts.billed else "",
     }
     text = _CHECKPOINT
-    for name, part in parts.items():
+    for name, part in texts.items():
         text = text.replace(f"/* {name} */", part)
     return NamedSql(text)
 
@@ -205,35 +242,28 @@ def checkpoint_query(
     `locked` is for the one checkpoint of a transaction: the new values of columns that depend on locked rows.
     """
     checkpoints = [checkpoint for checkpoint, _ in writes]
-    more: dict[str, str] = {}
-    if any(
-        checkpoint.opened or isinstance(checkpoint.state, Waiting) for checkpoint in checkpoints
-    ):
+    parts = _Parts.of(checkpoints, is_locked=locked is not None)
+    more: dict[str, Any] = {}
+    if parts.messages:
+        more |= message_values(checkpoint.messages for checkpoint in checkpoints)
+    if parts.calls:
+        more |= _CALLS.values(_call_rows(checkpoints))
+    if parts.applied:
+        more |= _APPLIED.values(_applied_rows(checkpoints))
+    if parts.suspends:
         more["opened"] = opened_json(
             (i, c.tenant, ticket) for i, c in enumerate(checkpoints, 1) for ticket in c.opened
         )
-    if any(checkpoint.billed for checkpoint in checkpoints):
+    if parts.billed:
         more["billed"] = billed_json(
             (i, each) for i, c in enumerate(checkpoints, 1) for each in c.billed
         )
     if locked is not None:
         more["locked"] = storable_json(locked)
-    statement = _statement(
-        suspends="opened" in more,
-        bills="billed" in more,
-        is_locked=locked is not None,
-    )
-    return statement(
+    return _statement(parts)(
         at=at,
         **_RUNS.values(_run_row(checkpoint, len(events)) for checkpoint, events in writes),
-        **message_values(checkpoint.messages for checkpoint in checkpoints),
-        **_CALLS.values(_call_rows(checkpoints)),
         **event_values(entries for _, entries in writes),
-        **_APPLIED.values(
-            {"i": i, "ticket": ticket}
-            for i, checkpoint in enumerate(checkpoints, 1)
-            for ticket in checkpoint.applied
-        ),
         **more,
     )
 
@@ -289,6 +319,12 @@ def _call_rows(checkpoints: Sequence[Checkpoint]) -> Iterable[dict[str, Any]]:
                 "idempotency_key": call.idempotency_key,
                 "tool_digest": call.tool_digest,
             }
+
+
+def _applied_rows(checkpoints: Sequence[Checkpoint]) -> Iterable[dict[str, Any]]:
+    for i, checkpoint in enumerate(checkpoints, 1):
+        for ticket in checkpoint.applied:
+            yield {"i": i, "ticket": ticket}
 
 
 def _json(value: Any) -> str | None:
