@@ -3,7 +3,7 @@
 The slot is reserved before the command's transaction, and freed again if no run needs it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
@@ -12,9 +12,11 @@ import structlog
 from app.commands.idempotency import IdempotentCommand
 from app.commands.runs.new_run import StartRequest
 from app.commands.runs.start import StartedRun, start_run
-from app.commands.tickets.decide import Decided
+from app.commands.tickets.decide import Decided, decide
+from app.commands.tickets.decide_at_once import decide_at_once
+from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
-from app.domain.ids import WorkerId
+from app.domain.ids import RunId, WorkerId
 from app.domain.principals import Principal
 from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
@@ -42,16 +44,29 @@ async def start_and_execute(
     return started
 
 
-class Decide(Protocol):
-    """The command `decide`; with `claim` it claims the run in its transaction."""
+async def decide_and_execute(
+    ctx: ServiceContext,
+    worker: Worker | None,
+    principal: Principal,
+    run_id: RunId,
+    requests: Sequence[DecisionRequest],
+    once: IdempotentCommand[Decided] | None = None,
+) -> Decided:
+    """Decide tickets, and execute their run if it resumes.
 
-    async def __call__(self, *, deliver: bool, claim: ClaimHere | None) -> Decided: ...
-
-
-async def decide_and_execute(worker: Worker | None, command: Decide) -> Decided:
-    """Decide tickets, and execute their run if it resumes."""
+    `once` stores the response in the decision's transaction.
+    """
     async with _reserve_slot(worker) as slot:
-        decided = await command(deliver=slot.is_missing, claim=slot.claim)
+        decided = None
+        if slot.worker_id is not None and once is None:
+            decided = await decide_at_once(ctx, principal, run_id, requests, slot.worker_id)
+        if decided is None:
+            decided = await decide(
+                *(ctx, principal, run_id, requests),
+                deliver=slot.is_missing,
+                claim=slot.claim,
+                once=once,
+            )
         if decided.claimed is not None:
             slot.launch(decided.claimed)
         await slot.claim_and_launch(decided.to_claim)

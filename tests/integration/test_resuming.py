@@ -133,9 +133,9 @@ async def test_no_statement_about_a_run_is_repeated_while_it_is_decided_and_resu
 
     async with replica_with_approval(database_url, guarded) as replica:
         run, ticket = await suspended_run(replica)
-        command = partial(decide, replica.ctx, ANN, run.id, [decision(ticket, "approve")])
+        answers = [decision(ticket, "approve")]
         monkeypatch.setattr(asyncpg.Connection, "_execute", recorded)
-        await decide_and_execute(replica.worker, command)
+        await decide_and_execute(replica.ctx, replica.worker, ANN, run.id, answers)
         await idle(replica)
         monkeypatch.undo()
         await assert_resumed_once(run, guarded)
@@ -143,9 +143,10 @@ async def test_no_statement_about_a_run_is_repeated_while_it_is_decided_and_resu
     # Statements of many runs, which have arrays of ids, commit new rows each time.
     repeated = Counter(query for query, args in executed if about_run & {*map(str, args)})
     assert [query for query, times in repeated.items() if times > 1] == []
-    lock, read, record, claim, append, load = repeated
-    assert ("runs" in lock, "tickets" in read, "decisions" in record) == (True, True, True)
-    assert ("UPDATE runs" in claim, "INTO events" in append) == (True, True)
+    read, write, load = repeated
+    assert ("FROM runs" in read, "FOR NO KEY UPDATE" in read) == (True, False)
+    written = ("INTO decisions", "UPDATE tickets", "UPDATE runs", "INTO events")
+    assert [part in write for part in written] == [True] * len(written)
     assert "tool_calls" in load
 
 

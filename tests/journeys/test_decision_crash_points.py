@@ -35,6 +35,8 @@ class CrashPoint:
     without workers, after its answer."""
     tool: Literal["send", "put", "pay"] = "send"
     executes: bool = True
+    locks: bool = False
+    """The request has an idempotency key, so a transaction locks the run before it reads the tickets."""
     is_answered: bool = True
     """The client received a 200."""
     again: Literal["accepted", "duplicate"] = "duplicate"
@@ -63,8 +65,8 @@ class CrashPoint:
 
 CRASH_POINTS = [
     CrashPoint(
-        name="before the decision is committed",
-        halts_at=("decision", Place.COMMIT),
+        name="before the decision is written",
+        halts_at=("decision", Place.STATEMENT),
         is_answered=False,
         again="accepted",
     ),
@@ -74,9 +76,17 @@ CRASH_POINTS = [
         is_answered=False,
     ),
     CrashPoint(
+        name="before the decision's transaction is committed",
+        halts_at=("decision", Place.COMMIT),
+        locks=True,
+        is_answered=False,
+        again="accepted",
+    ),
+    CrashPoint(
         # The claim is a part of the decision's transaction.
-        name="before the run is claimed",
+        name="before the transaction claims the run",
         halts_at=("claim", Place.STATEMENT),
+        locks=True,
         is_answered=False,
         again="accepted",
     ),
@@ -124,10 +134,12 @@ async def other(there: Server) -> AsyncIterator[Client]:
         yield client
 
 
-async def status_of(client: Client, path: str, body: dict[str, Any]) -> int | None:
+async def status_of(
+    client: Client, path: str, body: dict[str, Any], headers: dict[str, str]
+) -> int | None:
     """The status of the response; None when the server dies before it answers."""
     try:
-        return (await client.http.post(path, json=body)).status_code
+        return (await client.http.post(path, json=body, headers=headers)).status_code
     except httpx2.TransportError:
         return None
 
@@ -144,7 +156,8 @@ async def kill_at(
     path = f"/v1/runs/{run['id']}/decisions"
     reached = point.arm(forwarder, run["id"], body["decisions"][0]["decision_id"])
     async with here.client() as client, asyncio.TaskGroup() as group:
-        answer = group.create_task(status_of(client, path, body))
+        headers = {"idempotency-key": new_id()} if point.locks else {}
+        answer = group.create_task(status_of(client, path, body, headers))
         if reached is not None:
             await asyncio.wait_for(reached.wait(), 20)
         if point.holds_the_tool:

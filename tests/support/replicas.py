@@ -20,7 +20,7 @@ from app.commands.runs.cancel import cancel
 from app.commands.runs.new_run import IfThreadMissing, OnActive, StartRequest
 from app.commands.runs.pause import Unpaused, unpause
 from app.commands.runs.pause import pause as pause_run
-from app.commands.tickets.decide import Decided, decide
+from app.commands.tickets.decide import Decided
 from app.commands.tickets.decision_types import DecisionRequest
 from app.commands.tickets.deliver_signal import run_signal_job
 from app.context import ServiceContext, ServiceLimits
@@ -430,8 +430,7 @@ class Run:
         replica = self.replica
         ids = {ticket.name: ticket.id for ticket in await self.tickets()}
         named = [replace(one, ticket=ids.get(one.ticket, one.ticket)) for one in requests]
-        command = partial(decide, replica.ctx, ANN, self.id, named)
-        return await decide_and_execute(replica.worker, command)
+        return await decide_and_execute(replica.ctx, replica.worker, ANN, self.id, named)
 
     async def cancel(self, reason: str | None = None) -> RunRecord:
         return await cancel(self.replica.ctx, ANN, self.id, reason=reason)

@@ -23,7 +23,7 @@ from app.api.schemas.thread_names import ThreadQuery
 from app.api.schemas.tickets import DecisionsIn, TicketOut, decision_result_out
 from app.api.snapshots import DEFAULT_MESSAGES_LIMIT, MessagesLimit, open_output
 from app.commands.idempotency import once_for
-from app.commands.tickets.decide import Decided, decide
+from app.commands.tickets.decide import Decided
 from app.domain.errors import NotFound
 from app.domain.idempotency import StoredResponse
 from app.domain.ids import RunId
@@ -188,9 +188,10 @@ async def decide_tickets(
     """Decide tickets of a run, all of the batch or none. After 200 the decisions are durable."""
     answers = [decision.to_domain() for decision in body.decisions]
     once = once_for(key, partial(_as_decided, included))
-    command = partial(decide, ctx, principal, RunId(run_id), answers, once=once)
-    decided = _decided_out(included, await decide_and_execute(worker, command))
-    return Response(decided.model_dump_json(), media_type="application/json")
+    decided = await decide_and_execute(ctx, worker, principal, RunId(run_id), answers, once)
+    return Response(
+        _decided_out(included, decided).model_dump_json(), media_type="application/json"
+    )
 
 
 def _as_decided(included: Included, decided: Decided) -> StoredResponse:

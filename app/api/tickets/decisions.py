@@ -10,7 +10,7 @@ from app.api.schemas.tickets import (
     RunDecisionsOut,
     decision_result_out,
 )
-from app.commands.tickets.decide import Decided, decide
+from app.commands.tickets.decide import Decided
 from app.commands.tickets.decide_many import RunDecisions, decide_many
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
@@ -49,7 +49,7 @@ async def _decide_run(
     run_id: RunId,
     requests: list[DecisionRequest],
 ) -> Decided:
-    return await decide_and_execute(worker, partial(decide, ctx, principal, run_id, requests))
+    return await decide_and_execute(ctx, worker, principal, run_id, requests)
 
 
 def _out(request: Request, batch: RunDecisions) -> RunDecisionsOut:

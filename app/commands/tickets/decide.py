@@ -140,7 +140,14 @@ async def apply_decisions(
 ) -> list[DecisionResult]:
     """Evaluate and write answers to tickets of a run. The caller has locked the run, and resumes it."""
     results = await evaluate_decisions(
-        ctx, transaction, principal, record, all_tickets, requests, attempted or DecisionAttempt()
+        ctx,
+        transaction.connection,
+        transaction.now,
+        principal,
+        record,
+        all_tickets,
+        requests,
+        attempted or DecisionAttempt(),
     )
     for result in results:
         if not result.is_duplicate:

@@ -1,10 +1,12 @@
 """Evaluates a requested decision: it decides, is a vote, repeats an earlier one, or is refused.
 
-Nothing is written here. The caller holds the run's lock, so the run's tickets can't change meanwhile.
+Nothing is written here. The caller holds the run's lock, so the run's tickets can't change meanwhile, or checks
+afterwards that they haven't changed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from app.clock import new_id
 from app.commands.tickets.decision_types import DecisionRequest, DecisionResult
@@ -24,7 +26,7 @@ from app.domain.tickets.decisions import (
     derived_decision_id,
 )
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
-from app.events.transaction import Transaction
+from app.storage.postgres.database import Connection
 from app.storage.tickets import decisions
 
 
@@ -38,7 +40,8 @@ class DecisionAttempt:
 
 async def evaluate_decisions(
     ctx: ServiceContext,
-    transaction: Transaction,
+    connection: Connection,
+    at: datetime,
     principal: Principal,
     record: RunRecord,
     all_tickets: Sequence[Ticket],
@@ -51,17 +54,19 @@ async def evaluate_decisions(
         raise Invalid(
             "ticket_repeated", "A batch may answer each ticket once. Remove the repetition."
         )
-    before = await _earlier_decisions(transaction, principal, chosen)
+    before = await _earlier_decisions(connection, principal, chosen)
     results = []
     for ticket, request in zip(chosen, requests, strict=True):
         attempted.ticket, attempted.request = ticket, request
         given = before[ticket.id]
-        results.append(await _evaluate(ctx, transaction, principal, record, ticket, given, request))
+        results.append(
+            await _evaluate(ctx, connection, at, principal, record, ticket, given, request)
+        )
     return results
 
 
 async def _earlier_decisions(
-    transaction: Transaction, principal: Principal, chosen: Sequence[Ticket]
+    connection: Connection, principal: Principal, chosen: Sequence[Ticket]
 ) -> dict[TicketKey, list[Decision]]:
     """Votes and decisions so far, by ticket. Only a ticket with an approver rule can have votes."""
     given = {each.id: [] if each.decision is None else [each.decision] for each in chosen}
@@ -69,7 +74,7 @@ async def _earlier_decisions(
     if not voted_on:
         return given
     given |= {key: [] for key in voted_on}
-    for attempt in await decisions.attempts(transaction.connection, principal.tenant, voted_on):
+    for attempt in await decisions.attempts(connection, principal.tenant, voted_on):
         if attempt.effect is not DecisionEffect.REFUSED:
             given[attempt.ticket].append(attempt.decision)
     return given
@@ -91,7 +96,8 @@ def find_ticket(all_tickets: Sequence[Ticket], wanted: str) -> Ticket:
 
 async def _evaluate(
     ctx: ServiceContext,
-    transaction: Transaction,
+    connection: Connection,
+    at: datetime,
     principal: Principal,
     record: RunRecord,
     ticket: Ticket,
@@ -108,10 +114,8 @@ async def _evaluate(
         )
     if ticket.status is not TicketStatus.OPEN:
         raise _too_late(ticket)
-    await check_decision(ctx, transaction.connection, principal, record, ticket, given, request)
-    decision = Decision(
-        decision_id=decision_id, answer=answer, subject=principal.subject, at=transaction.now
-    )
+    await check_decision(ctx, connection, principal, record, ticket, given, request)
+    decision = Decision(decision_id=decision_id, answer=answer, subject=principal.subject, at=at)
     missing = _votes_missing(ticket, [*given, decision], answer)
     rule = _remembered(ticket, decision, request.remember)
     return DecisionResult(ticket, decision, votes_missing=missing, rule=rule)

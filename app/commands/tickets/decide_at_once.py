@@ -1,0 +1,75 @@
+"""Decide tickets of a waiting run and claim the run, without a transaction that holds locks meanwhile.
+
+This is the frequent decision: it takes effect, resumes its run, and this process has a free slot. Two statements
+do it instead of seven. `decide` does everything else: votes, repetitions, refusals, remembered rules and children.
+"""
+
+from collections.abc import Sequence
+
+from app import telemetry
+from app.commands.tickets.decide import Decided
+from app.commands.tickets.decision_types import DecisionRequest, DecisionResult, ticket_decided
+from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
+from app.context import ServiceContext
+from app.domain.checkpoints import PendingEvent
+from app.domain.errors import Refusal
+from app.domain.ids import RunId, WorkerId
+from app.domain.principals import Principal, Scope
+from app.domain.tickets.tickets import TicketKind
+from app.events.sse_encoding import EventBatch
+from app.storage.events.event_log import entry
+from app.storage.tickets.decide_and_claim import decide_and_claim, read_waiting
+
+
+async def decide_at_once(
+    ctx: ServiceContext,
+    principal: Principal,
+    run_id: RunId,
+    requests: Sequence[DecisionRequest],
+    owner: WorkerId,
+) -> Decided | None:
+    """Record the answers and claim the run for `owner`. Returns None, with nothing changed, if `decide` has to
+    do it."""
+    principal.require(Scope.DECISIONS_WRITE)
+    at = ctx.events.now()
+    async with ctx.database.reading_by_key() as connection:
+        read = await read_waiting(connection, principal.tenant, run_id)
+        if read is None:
+            return None
+        record, open_tickets = read
+        try:
+            results = await evaluate_decisions(
+                *(ctx, connection, at, principal, record, open_tickets, requests, DecisionAttempt())
+            )
+        except Refusal:
+            return None
+    answered = {result.ticket.id for result in results}
+    still_open = tuple(ticket for ticket in open_tickets if ticket.id not in answered)
+    if not all(map(_is_simple, results)) or any(
+        ticket.kind is TicketKind.LIMIT for ticket in still_open
+    ):
+        return None
+    events = [
+        entry(PendingEvent(ticket_decided(result.ticket, result.decision), None))
+        for result in results
+    ]
+    answers = [(result.ticket.id, result.decision) for result in results]
+    written = await decide_and_claim(ctx.database.pool, record, answers, events, owner, at)
+    if written is None:
+        return None
+    ctx.publisher.publish(
+        EventBatch(record.tenant, record.thread_id, record.id, written.first_seq, events, at)
+    )
+    for result in results:
+        telemetry.decisions.labels(result.decision.answer.action.value).inc()
+    return Decided(record, tuple(results), still_open, claimed=written.claimed)
+
+
+def _is_simple(result: DecisionResult) -> bool:
+    """Whether an answer takes effect, and changes nothing but its ticket and its run."""
+    ticket = result.ticket
+    return (
+        ticket.kind is not TicketKind.CHILD
+        and ticket.terms.approvers is None
+        and result.rule is None
+    )
