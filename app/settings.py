@@ -261,8 +261,8 @@ class Settings(BaseSettings):
     encoded_messages_bytes: int = Field(
         16_000_000,
         ge=0,
-        description="Memory for the JSON of messages in recent requests to OpenAI-compatible models, which later "
-        "requests of their threads don't encode again; approximate.",
+        description="Memory for the JSON of messages in recent requests to models, which later requests of their "
+        "threads don't encode again; approximate.",
     )
     max_answer_bytes: int = Field(
         4_000_000,

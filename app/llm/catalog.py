@@ -1,17 +1,17 @@
 """Language models by the names that agents use. They are built on first use and closed together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import httpx2
 
 from app.domain.errors import ConfigurationError
+from app.llm.encoded_messages import DEFAULT_BYTES, EncodedMessages
 from app.llm.http.client import streaming_client
 from app.llm.http.endpoints import ModelEndpoint
-from app.llm.openai.encoded_messages import DEFAULT_BYTES, EncodedMessages
 from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.prices.model_prices import prices_of
 from app.llm.prices.public_prices import PublicPrices
@@ -54,7 +54,12 @@ _OWN_MODELS: Mapping[str, tuple[str, str]] = {
     GOOGLE: ("app.llm.google.model", "GoogleModel"),
 }
 """Of providers with an adapter of our own: its module and class."""
-_BuildOwnModel: TypeAlias = Callable[[ModelEndpoint, httpx2.AsyncClient], LanguageModel]
+
+
+class _BuildOwnModel(Protocol):
+    def __call__(
+        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, *, encoded: EncodedMessages
+    ) -> LanguageModel: ...
 
 
 class _ClosableModel(LanguageModel, Protocol):
@@ -160,7 +165,7 @@ class ModelCatalog:
         build: _BuildOwnModel = getattr(import_module(module), name)
         try:
             endpoint = self._endpoint(spec, BASE_URLS[spec.provider])
-            return build(endpoint, self._shared_client())
+            return build(endpoint, self._shared_client(), encoded=self._encoded)
         except ConfigurationError as error:
             raise ConfigurationError(f"[models.{spec.name}] {error}") from None
 

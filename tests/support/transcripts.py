@@ -1,7 +1,8 @@
 """Short constructors for messages and requests, and collectors for answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 
 from app.domain.ids import CallId, MessageId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
@@ -43,6 +44,19 @@ def result(call_id: str, text: str) -> Message:
     return Message(
         id=MessageId("t"), role=Role.TOOL, content=(Text(text),), tool_call_id=CallId(call_id)
     )
+
+
+def continued(thread: Sequence[Message], pool: Sequence[Message], chance: Random) -> list[Message]:
+    """The thread with more messages. Sometimes it is rolled back, loses its beginning, or has a changed message."""
+    begin, end = 0, len(thread)
+    if chance.random() < 0.2:
+        end = chance.randint(0, len(thread))
+    if chance.random() < 0.1:
+        begin = chance.randint(0, end)
+    rest = list(thread[begin:end])
+    if rest and chance.random() < 0.1:
+        rest[chance.randrange(len(rest))] = replace(chance.choice(pool))
+    return rest + chance.choices(pool, k=chance.randint(1, 4))
 
 
 def asking(

@@ -10,10 +10,11 @@ import pytest
 from app.domain.ids import CallId, MessageId
 from app.domain.json_values import JsonObject
 from app.domain.threads.messages import Base64Source, Media, Message, Role, Text, ToolCall
+from app.llm.encoded_messages import BYTES_PER_MESSAGE, MAX_MESSAGE_BYTES, EncodedMessages
 from app.llm.openai import request as openai_request
-from app.llm.openai.encoded_messages import BYTES_PER_MESSAGE, MAX_MESSAGE_BYTES, EncodedMessages
 from app.llm.openai.request import request_body
 from app.runtime.ports.models import ModelRequest
+from tests.support.transcripts import continued
 
 HERE: JsonObject = {"server": "a", "model": "m"}
 
@@ -149,13 +150,7 @@ def test_any_order_of_messages_is_encoded_as_without_a_cache(requests: Requests,
     pool += [result(f"image {number}", image=True) for number in range(3)]
     thread: list[Message] = []
     for _ in range(150):
-        if chance.random() < 0.2:
-            thread = thread[: chance.randint(0, len(thread))]
-        if chance.random() < 0.1:
-            thread = thread[chance.randint(0, len(thread)) :]
-        if thread and chance.random() < 0.1:
-            thread[chance.randrange(len(thread))] = replace(chance.choice(pool))
-        thread += chance.choices(pool, k=chance.randint(1, 4))
+        thread = continued(thread, pool, chance)
         requests.send(thread, chance.choice([HERE, HERE, {}]))
         assert requests.cache.size <= max_bytes
 

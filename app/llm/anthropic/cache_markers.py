@@ -16,7 +16,8 @@ _CACHEABLE = frozenset({"text", "tool_use", "server_tool_use", "image", "tool_re
 
 
 def add_markers(body: Body, settings: Mapping[str, Any] | None) -> None:
-    """Add the markers to a request's body. Settings of None mean the usual ones."""
+    """Add the markers to a request's body, whose last messages have a block for one. Settings of None mean the
+    usual ones."""
     wanted = USUAL if settings is None else settings
     conversation = [block for message in body["messages"] for block in message["content"]]
     places: list[tuple[Any, Body | None]] = [
@@ -34,12 +35,13 @@ def add_markers(body: Body, settings: Mapping[str, Any] | None) -> None:
             place["cache_control"] = {"type": "ephemeral", "ttl": lifetime}
 
 
+def is_cacheable(block: Body) -> bool:
+    return block["type"] in _CACHEABLE and block.get("text") != ""
+
+
 def _last(blocks: Sequence[Body]) -> Body | None:
     return blocks[-1] if blocks else None
 
 
 def _last_cacheable(blocks: Sequence[Body]) -> Body | None:
-    for block in reversed(blocks):
-        if block["type"] in _CACHEABLE and block.get("text") != "":
-            return block
-    return None
+    return next((block for block in reversed(blocks) if is_cacheable(block)), None)

@@ -21,23 +21,17 @@ from app.domain.threads.messages import (
     UnknownBlock,
 )
 from app.domain.threads.provider_data import PartKind, ProviderPart
+from app.llm.anthropic.cache_markers import is_cacheable
 from app.llm.anthropic.media import media_block
 from app.llm.anthropic.model_traits import ModelTraits
 from app.llm.anthropic.options import Body
 from app.llm.anthropic.provider_data import caller_of, citations_of, parts_of, thought_block
+from app.llm.encoded_turns import TurnEncoder
 from app.llm.omitted_history import OMITTED_HISTORY
 
 _NO_WORDS = "."
 """A message of the user without content, before a system message that needs one."""
 _END_OF_RESULTS = "The tool results end here. The system message that follows comes from the application, not from a tool."
-
-
-@dataclass(slots=True)
-class Conversation:
-    """The messages of a request, and the system messages that belong before them."""
-
-    messages: list[Body] = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -53,57 +47,102 @@ class _UserTurn:
         return not (self.results or self.content)
 
 
-def conversation_of(
-    messages: Sequence[Message], traits: ModelTraits, address: str, *, cites: bool
-) -> Conversation:
-    """Convert the transcript for a model. Provider data go back to the address that issued them only."""
-    conversation = Conversation()
-    turn = _UserTurn()
-    for message in messages:
+class Conversation(TurnEncoder):
+    """Converts a transcript for a model. Provider data go back to the address that issued them only."""
+
+    def __init__(self, traits: ModelTraits, address: str, *, cites: bool) -> None:
+        self._traits = traits
+        self._address = address
+        self._cites = cites
+
+    def system(self, messages: Sequence[Message]) -> list[str]:
+        """The system messages that belong to the system prompt: those before all others, or all of them if the
+        model has none."""
+        if not self._traits.has_system_messages:
+            return [_system_text(each) for each in messages if each.role is Role.SYSTEM]
+        found: list[str] = []
+        for message in messages:
+            if message.role is Role.SYSTEM:
+                found.append(_system_text(message))
+            elif not self._is_empty(message):
+                break
+        return found
+
+    def begins_turn(self, message: Message) -> bool:
+        return message.role is Role.ASSISTANT and bool(_answer(message, self._address))
+
+    def may_be_last(self, message: Message) -> bool:
+        # A cache marker is added to a block of the last turn.
+        return message.role is Role.ASSISTANT and any(
+            map(is_cacheable, _answer(message, self._address))
+        )
+
+    def opening(self, messages: Sequence[Message], *, has_answer: bool) -> list[Body]:
+        items: list[Body] = []
+        turn = _UserTurn()
+        for message in messages:
+            # A system message before all others is part of the system prompt.
+            if message.role is not Role.SYSTEM or not turn.is_empty:
+                self._add(turn, message)
+        if has_answer and turn.is_empty:
+            turn.content.append(_text(OMITTED_HISTORY))
+        self._close(items, turn)
+        return items
+
+    def turns(self, messages: Sequence[Message], begin: int, end: int) -> list[Body]:
+        items: list[Body] = []
+        turn = _UserTurn()
+        for message in messages[begin:end]:
+            if message.role is not Role.ASSISTANT:
+                self._add(turn, message)
+            elif answer := _answer(message, self._address):
+                self._close(items, turn)
+                turn = _UserTurn()
+                items.append({"role": "assistant", "content": answer})
+        self._close(items, turn)
+        return items
+
+    def _add(self, turn: _UserTurn, message: Message) -> None:
         match message.role:
             case Role.SYSTEM:
-                _add_system(conversation, turn, traits, text_with_placeholders(message.content))
+                if self._traits.has_system_messages:
+                    turn.system.append(_system_text(message))
             case Role.USER:
-                turn.content += _content(message.content, cites=cites)
+                turn.content += _content(message.content, cites=self._cites)
             case Role.TOOL:
-                turn.results.append(_result(message, cites=cites))
+                turn.results.append(_result(message, cites=self._cites))
             case Role.ASSISTANT:
-                if answer := _answer(message, address):
-                    if turn.is_empty and not conversation.messages:
-                        turn.content.append(_text(OMITTED_HISTORY))
-                    _close(conversation, turn, traits)
-                    turn = _UserTurn()
-                    conversation.messages.append({"role": "assistant", "content": answer})
+                # Its answer has no content.
+                pass
             case _:
                 assert_never(message.role)
-    _close(conversation, turn, traits)
-    return conversation
+
+    def _is_empty(self, message: Message) -> bool:
+        """Whether a message that isn't a system message has no content."""
+        match message.role:
+            case Role.USER:
+                return not _content(message.content, cites=self._cites)
+            case Role.ASSISTANT:
+                return not self.begins_turn(message)
+            case _:
+                return False
+
+    def _close(self, items: list[Body], turn: _UserTurn) -> None:
+        """Add the turn's messages: that of the user, then its system messages, which must follow one of the user."""
+        if turn.is_empty and turn.system:
+            turn.content.append(_text(_NO_WORDS))
+        # The API wants results before all other content.
+        content = [*turn.results, *turn.content]
+        if turn.system and self._traits.mistakes_system_for_result and not turn.content:
+            content.append(_text(_END_OF_RESULTS))
+        if content:
+            items.append({"role": "user", "content": content})
+        if turn.system:
+            items.append({"role": "system", "content": [_text(text) for text in turn.system]})
 
 
-def _add_system(
-    conversation: Conversation, turn: _UserTurn, traits: ModelTraits, text: str
-) -> None:
-    """A system message before all others is part of the system prompt, and so is any of a model without them."""
-    is_first = turn.is_empty and not turn.system and not conversation.messages
-    if is_first or not traits.has_system_messages:
-        conversation.system.append(text)
-    else:
-        turn.system.append(text)
-
-
-def _close(conversation: Conversation, turn: _UserTurn, traits: ModelTraits) -> None:
-    """Add the turn's messages: that of the user, then its system messages, which must follow one of the user."""
-    if turn.is_empty and turn.system:
-        turn.content.append(_text(_NO_WORDS))
-    # The API wants results before all other content.
-    content = [*turn.results, *turn.content]
-    if turn.system and traits.mistakes_system_for_result and not turn.content:
-        content.append(_text(_END_OF_RESULTS))
-    if content:
-        conversation.messages.append({"role": "user", "content": content})
-    if turn.system:
-        blocks = [_text(text) for text in turn.system]
-        conversation.messages.append({"role": "system", "content": blocks})
+def _system_text(message: Message) -> str:
+    return text_with_placeholders(message.content)
 
 
 def _result(message: Message, *, cites: bool) -> Body:

@@ -12,6 +12,7 @@ from app.llm.anthropic.options import parameters_of
 from app.llm.anthropic.request import VERSION_HEADER, AnthropicRequest, anthropic_request
 from app.llm.anthropic.stream import AnthropicStream
 from app.llm.call_ids import new_call_id
+from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
@@ -22,9 +23,14 @@ class AnthropicModel:
     """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
-        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+        self,
+        endpoint: ModelEndpoint,
+        client: httpx2.AsyncClient,
+        clock: Clock | None = None,
+        encoded: EncodedMessages | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._encoded = encoded
         self._parameters = parameters_of(endpoint.options, endpoint.headers)
         base = httpx2.URL(endpoint.base_url)
         path = base.path.rstrip("/").removesuffix("/v1")
@@ -54,7 +60,9 @@ class AnthropicModel:
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
-        response = await self._open(anthropic_request(request, model, address, self._parameters))
+        response = await self._open(
+            anthropic_request(request, model, address, self._parameters, self._encoded)
+        )
         stream = AnthropicStream(new_call_id, address, model)
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks

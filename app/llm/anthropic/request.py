@@ -1,14 +1,14 @@
 """Builds the body of a request to the Messages API from a ModelRequest."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
-from app.domain.json_values import compact
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.anthropic.cache_markers import add_markers
-from app.llm.anthropic.conversation import Conversation, conversation_of
+from app.llm.anthropic.conversation import Conversation
 from app.llm.anthropic.model_traits import ModelTraits, traits_of
 from app.llm.anthropic.options import (
     SAMPLING,
@@ -19,6 +19,13 @@ from app.llm.anthropic.options import (
 )
 from app.llm.anthropic.output_schemas import output_schema
 from app.llm.anthropic.provider_data import drops_thoughts
+from app.llm.encoded_messages import (
+    EncodedConversation,
+    EncodedMessages,
+    body_with,
+    items_json,
+)
+from app.llm.encoded_turns import encoded_turns
 from app.runtime.ports.models import ModelRequest
 
 VERSION_HEADER = "anthropic-version"
@@ -33,10 +40,14 @@ class AnthropicRequest:
     """A body of the Messages API."""
 
     body: Body
+    """Its `messages` are those of the last turn."""
     betas: frozenset[str]
+    history: Sequence[bytes] = ()
+    """The messages before the last turn, as JSON."""
 
     def content(self) -> bytes:
-        return compact(self.body).encode("utf-8", "replace")
+        messages = [*self.history, items_json(self.body["messages"])]
+        return body_with(self.body, "messages", messages)
 
     def headers(self) -> dict[str, str]:
         is_sampled = any(name in self.body for name in SAMPLING)
@@ -70,9 +81,16 @@ class AnthropicRequest:
 
 
 def anthropic_request(
-    request: ModelRequest, model: str, address: str, parameters: ConfiguredOptions
+    request: ModelRequest,
+    model: str,
+    address: str,
+    parameters: ConfiguredOptions,
+    encoded: EncodedMessages | None = None,
 ) -> AnthropicRequest:
-    """The request for this model. Raises `InferenceFailed` if the model can't do what is asked for."""
+    """The request for this model. Raises `InferenceFailed` if the model can't do what is asked for.
+
+    Turns that `encoded` has aren't encoded again.
+    """
     traits = traits_of(model)
     body: Body = {"model": model, "stream": True, **body_of(parameters, request.options, traits)}
     _add_tools(body, request, parameters, traits)
@@ -81,12 +99,16 @@ def anthropic_request(
         format_ = {"type": "json_schema", "schema": schema}
         body["output_config"] = {**body.get("output_config", {}), "format": format_}
     cites = parameters.cites_documents and request.output is None
-    conversation = conversation_of(request.messages, traits, address, cites=cites)
-    if system := _system(conversation, request.system_prompt):
+    conversation = Conversation(traits, address, cites=cites)
+    if system := _system(conversation.system(request.messages), request.system_prompt):
         body["system"] = system
-    body["messages"] = conversation.messages
+    issuer = {"provider": "anthropic", "address": address, "model": model, "cites": cites}
+    turns = encoded_turns(
+        conversation, request.messages, EncodedConversation(encoded or EncodedMessages(0), issuer)
+    )
+    body["messages"] = turns.last
     add_markers(body, parameters.cache)
-    made = AnthropicRequest(body, parameters.betas)
+    made = AnthropicRequest(body, parameters.betas, turns.history)
     if traits.binds_thoughts and made.may_drop_thoughts and _has_dropped_thoughts(request):
         return made.without_stale_thoughts()
     return made
@@ -97,8 +119,8 @@ def _has_dropped_thoughts(request: ModelRequest) -> bool:
     return any(drops_thoughts(message.provider_data) for message in request.messages)
 
 
-def _system(conversation: Conversation, prompt: str) -> list[Body]:
-    texts = ["\n\n".join(conversation.system), prompt]
+def _system(messages: Sequence[str], prompt: str) -> list[Body]:
+    texts = ["\n\n".join(messages), prompt]
     return [{"type": "text", "text": text} for text in texts if text]
 
 

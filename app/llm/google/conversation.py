@@ -1,6 +1,6 @@
 """The transcript as contents of the Gemini API: those of the user, and the model's answers between them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -21,6 +21,7 @@ from app.domain.threads.messages import (
     UnknownBlock,
 )
 from app.domain.threads.provider_data import PartKind, ProviderPart
+from app.llm.encoded_turns import TurnEncoder
 from app.llm.google.media import media_part, media_type_of
 from app.llm.google.model_traits import GoogleTraits
 from app.llm.google.options import Body
@@ -33,14 +34,6 @@ _RESPONSE = "functionResponse"
 
 
 @dataclass(slots=True)
-class GoogleConversation:
-    """The contents of a request, and the system messages, which stand before them."""
-
-    contents: list[Body] = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class _UserContent:
     """What stands between two answers."""
 
@@ -49,38 +42,80 @@ class _UserContent:
     """Media that can't stand in a result. They follow all results."""
 
 
-def conversation_of(
-    messages: Sequence[Message], traits: GoogleTraits, address: str
-) -> GoogleConversation:
-    """Convert the transcript for a model. Provider data go back to the address that issued them only."""
-    conversation = GoogleConversation()
-    turn = _UserContent()
-    tools: dict[CallId, str] = {}
-    for message in messages:
+class Conversation(TurnEncoder):
+    """Converts a transcript for a model. Provider data go back to the address that issued them only."""
+
+    def __init__(self, traits: GoogleTraits, address: str) -> None:
+        self._traits = traits
+        self._address = address
+
+    def system(self, messages: Sequence[Message]) -> list[str]:
+        """The system messages, which stand before all contents."""
+        return [
+            text_with_placeholders(each.content) for each in messages if each.role is Role.SYSTEM
+        ]
+
+    def begins_turn(self, message: Message) -> bool:
+        return message.role is Role.ASSISTANT and bool(
+            _answer(message, self._traits, self._address)
+        )
+
+    def is_complete(self, turn: Sequence[Message]) -> bool:
+        return _results_in(turn) <= _tools_of(turn).keys()
+
+    def opening(self, messages: Sequence[Message], *, has_answer: bool) -> list[Body]:
+        contents: list[Body] = []
+        turn = _UserContent()
+        for message in messages:
+            self._add(turn, message, {})
+        if has_answer and not turn.parts:
+            turn.parts.append({"text": OMITTED_HISTORY})
+        _close(contents, turn)
+        if not contents:
+            contents.append({"role": "user", "parts": [{"text": ""}]})
+        return contents
+
+    def turns(self, messages: Sequence[Message], begin: int, end: int) -> list[Body]:
+        contents: list[Body] = []
+        turn = _UserContent()
+        of_turns = messages[begin:end]
+        is_complete = self.is_complete(of_turns)
+        tools = {} if is_complete else _tools_of(messages[:begin])
+        for message in of_turns:
+            if message.role is not Role.ASSISTANT:
+                self._add(turn, message, tools)
+            elif answer := _answer(message, self._traits, self._address):
+                _close(contents, turn)
+                turn = _UserContent()
+                contents.append({"role": "model", "parts": answer})
+                tools |= _tools_of([message])
+        _close(contents, turn)
+        return contents
+
+    def _add(self, turn: _UserContent, message: Message, tools: Mapping[CallId, str]) -> None:
         match message.role:
-            case Role.SYSTEM:
-                conversation.system.append(text_with_placeholders(message.content))
             case Role.USER:
                 turn.parts += _content(message.content)
             case Role.TOOL:
-                _add_result(turn, message, tools, traits)
-            case Role.ASSISTANT:
-                if answer := _answer(message, traits, address):
-                    if not (turn.parts or conversation.contents):
-                        turn.parts.append({"text": OMITTED_HISTORY})
-                    _close(conversation, turn)
-                    turn = _UserContent()
-                    conversation.contents.append({"role": "model", "parts": answer})
-                    tools |= {call.id: call.name for call in message.tool_calls}
+                _add_result(turn, message, tools, self._traits)
+            case Role.SYSTEM | Role.ASSISTANT:
+                # A system message stands elsewhere, and this answer has no content.
+                pass
             case _:
                 assert_never(message.role)
-    _close(conversation, turn)
-    if not conversation.contents:
-        conversation.contents.append({"role": "user", "parts": [{"text": ""}]})
-    return conversation
 
 
-def _close(conversation: GoogleConversation, turn: _UserContent) -> None:
+def _tools_of(messages: Sequence[Message]) -> dict[CallId, str]:
+    """The names of the called tools."""
+    return {call.id: call.name for message in messages for call in message.tool_calls}
+
+
+def _results_in(messages: Sequence[Message]) -> set[CallId]:
+    """The calls whose results are among the messages."""
+    return {each.tool_call_id or CallId("") for each in messages if each.role is Role.TOOL}
+
+
+def _close(contents: list[Body], turn: _UserContent) -> None:
     """Add the turn's contents. The API takes all parts of a content with results for the model's words."""
     parts = turn.parts
     if turn.media_of_results:
@@ -89,15 +124,15 @@ def _close(conversation: GoogleConversation, turn: _UserContent) -> None:
     content: list[Body] = []
     for part in parts:
         if content and _RESPONSE in content[-1] and _RESPONSE not in part:
-            conversation.contents.append({"role": "user", "parts": content})
+            contents.append({"role": "user", "parts": content})
             content = []
         content.append(part)
     if content:
-        conversation.contents.append({"role": "user", "parts": content})
+        contents.append({"role": "user", "parts": content})
 
 
 def _add_result(
-    turn: _UserContent, message: Message, tools: dict[CallId, str], traits: GoogleTraits
+    turn: _UserContent, message: Message, tools: Mapping[CallId, str], traits: GoogleTraits
 ) -> None:
     call_id = message.tool_call_id or CallId("")
     media = [block for block in message.content if isinstance(block, Media)]

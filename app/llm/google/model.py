@@ -8,6 +8,7 @@ import httpx2
 
 from app.clock import Clock
 from app.llm.call_ids import new_call_id
+from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
 from app.llm.google.model_traits import traits_of
 from app.llm.google.options import parameters_of
@@ -26,9 +27,14 @@ class GoogleModel:
     """One model of one endpoint. The client is shared; this model never closes it."""
 
     def __init__(
-        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, clock: Clock | None = None
+        self,
+        endpoint: ModelEndpoint,
+        client: httpx2.AsyncClient,
+        clock: Clock | None = None,
+        encoded: EncodedMessages | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._encoded = encoded
         self._parameters = parameters_of(endpoint.options, endpoint.headers)
         self._base = httpx2.URL(endpoint.base_url)
         headers = httpx2.Headers({**STREAM_HEADERS, "x-server-timeout": _ANSWER_SECONDS})
@@ -59,7 +65,7 @@ class GoogleModel:
         self, request: ModelRequest
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
-        body = google_request(request, model, address, self._parameters)
+        body = google_request(request, model, address, self._parameters, self._encoded)
         response = await self.answers.open(body, url=self._url_of(model))
         stream = GoogleStream(new_call_id, address, model)
         async with self.answers.chunks_of(response, stream) as chunks:

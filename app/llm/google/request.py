@@ -3,9 +3,16 @@
 from typing import Any
 
 from app.domain.inference.failures import FailureKind, failed
-from app.domain.json_values import compact, with_sorted_keys
+from app.domain.json_values import with_sorted_keys
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.google.conversation import conversation_of
+from app.llm.encoded_messages import (
+    EncodedConversation,
+    EncodedMessages,
+    body_with,
+    items_json,
+)
+from app.llm.encoded_turns import encoded_turns
+from app.llm.google.conversation import Conversation
 from app.llm.google.model_traits import GoogleTraits, traits_of
 from app.llm.google.options import Body, GoogleOptions, generation_of
 from app.llm.google.schemas import accepted_schema
@@ -18,14 +25,25 @@ _OF_CACHE = ("systemInstruction", "tools", "toolConfig")
 
 
 def google_request(
-    request: ModelRequest, model: str, address: str, parameters: GoogleOptions
+    request: ModelRequest,
+    model: str,
+    address: str,
+    parameters: GoogleOptions,
+    encoded: EncodedMessages | None = None,
 ) -> bytes:
-    """The body for this model. Raises `InferenceFailed` if the model can't do what is asked for."""
+    """The body for this model. Raises `InferenceFailed` if the model can't do what is asked for.
+
+    Turns that `encoded` has aren't encoded again.
+    """
     traits = traits_of(model)
     _require_possible(request, model, parameters, traits)
-    conversation = conversation_of(request.messages, traits, address)
-    body: Body = {**parameters.body, "contents": conversation.contents}
-    texts = [*conversation.system, request.system_prompt]
+    conversation = Conversation(traits, address)
+    issuer = {"provider": "google", "address": address, "model": model}
+    turns = encoded_turns(
+        conversation, request.messages, EncodedConversation(encoded or EncodedMessages(0), issuer)
+    )
+    body: Body = {**parameters.body, "contents": ()}
+    texts = [*conversation.system(request.messages), request.system_prompt]
     if system := [{"text": text} for text in texts if text]:
         body["systemInstruction"] = {"role": "user", "parts": system}
     _add_tools(body, request, parameters, traits)
@@ -35,7 +53,7 @@ def google_request(
     body["generationConfig"] = generation
     if _CACHED in body:
         body = {name: value for name, value in body.items() if name not in _OF_CACHE}
-    return compact(body).encode("utf-8", "replace")
+    return body_with(body, "contents", [*turns.history, items_json(turns.last)])
 
 
 def _require_possible(

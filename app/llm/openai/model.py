@@ -7,10 +7,10 @@ import httpx2
 
 from app.clock import Clock
 from app.llm.call_ids import new_call_id
+from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
 from app.llm.http.endpoints import ModelEndpoint
-from app.llm.openai.encoded_messages import EncodedMessages
 from app.llm.openai.options import dialect_of
 from app.llm.openai.provider_data import issuer_of
 from app.llm.openai.request import request_body

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from app.domain.inference.options import NO_OPTIONS
-from app.domain.json_values import JsonObject, compact, compact_sorted, with_sorted_keys
+from app.domain.json_values import JsonObject, compact_sorted, with_sorted_keys
 from app.domain.threads.media_placeholders import placeholder, text_with_placeholders
 from app.domain.threads.messages import (
     Base64Source,
@@ -24,7 +24,12 @@ from app.domain.threads.messages import (
     UrlSource,
 )
 from app.domain.tools.tool_calls import ToolDescriptor
-from app.llm.openai.encoded_messages import EncodedConversation, EncodedMessages
+from app.llm.encoded_messages import (
+    EncodedConversation,
+    EncodedMessages,
+    body_with,
+    encoded_json,
+)
 from app.llm.openai.options import Dialect, parameters_of
 from app.llm.openai.provider_data import call_fields_of, fields_of
 from app.runtime.ports.models import ModelRequest
@@ -32,8 +37,6 @@ from app.runtime.ports.outputs import NativeOutput
 
 DEFAULT_DIALECT = Dialect()
 NO_ISSUER: JsonObject = {}
-_PLACE_OF_MESSAGES = "\0messages"
-"""Stands for the messages, which are encoded one by one. No option has this text: options have no U+0000."""
 
 
 def request_body(
@@ -50,11 +53,11 @@ def request_body(
     """
     messages = _messages(request.messages, issuer, encoded or EncodedMessages(0))
     if request.system_prompt:
-        messages.insert(0, _json({"role": "system", "content": request.system_prompt}))
+        messages.insert(0, encoded_json({"role": "system", "content": request.system_prompt}))
     body: dict[str, Any] = {
         **parameters,
         "model": model,
-        "messages": _PLACE_OF_MESSAGES,
+        "messages": (),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -67,12 +70,7 @@ def request_body(
             body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.output is not None:
         body["response_format"] = _response_format(request.output)
-    begin, _, end = _json(body).partition(_json(_PLACE_OF_MESSAGES))
-    return b"".join((begin, b"[", b",".join(messages), b"]", end))
-
-
-def _json(value: Any) -> bytes:
-    return compact(value).encode("utf-8", "replace")
+    return body_with(body, "messages", messages)
 
 
 def _messages(
@@ -88,13 +86,14 @@ def _messages(
             at += known.count
             continue
         end = _end_of_results(messages, at)
-        new = [(each, _json(_message(each, issuer))) for each in messages[at:end]]
+        new = [(each, encoded_json(_message(each, issuer))) for each in messages[at:end]]
         bodies += (text for _, text in new)
         if media := [part for each, _ in new for part in _media_of_result(each)]:
-            bodies.append(_json({"role": "user", "content": media}))
+            bodies.append(encoded_json({"role": "user", "content": media}))
             conversation.skip()
         else:
-            conversation.add(new)
+            for each, text in new:
+                conversation.add([each], text)
         at = end
     conversation.close()
     return bodies
