@@ -70,10 +70,10 @@ WITH thread AS (
     FOR NO KEY UPDATE OF r
 ), ticket AS (
     SELECT k.id FROM tickets k JOIN run ON run.id = k.run_id
-    WHERE k.tenant = :tenant AND k.id = ANY(:d_ticket) AND k.status = 'open'
+    WHERE k.tenant = :tenant AND k.id = ANY(:tickets::uuid[]) AND k.status = 'open'
     ORDER BY k.id FOR NO KEY UPDATE OF k
 ), ready AS (
-    SELECT run.id FROM run WHERE (SELECT count(*) FROM ticket) = cardinality(:d_ticket)
+    SELECT run.id FROM run WHERE (SELECT count(*) FROM ticket) = cardinality(:tickets::uuid[])
 ), decision AS (
     INSERT INTO decisions (tenant, {", ".join(_DECISION)}, effect, at)
     SELECT :tenant, {", ".join(f"d.{name}" for name in _DECISION)}, '{DecisionEffect.DECIDED}', :at
@@ -132,6 +132,7 @@ async def decide_and_claim(
                 owner=owner,
                 at=at,
                 events=len(events),
+                tickets=[ticket for ticket, _ in answers],
                 **_DECISIONS.values(_row(ticket, decision) for ticket, decision in answers),
                 **event_values([events]),
             )
