@@ -288,6 +288,18 @@ runs = Table(
         "id",
         postgresql_where=text("(termination ->> 'code') IS NOT NULL"),
     ),
+    # For lists of runs that wait for the same. `runs_unfinished` has all that wait, which may be a million.
+    Index(
+        "runs_waiting_for",
+        "tenant",
+        "waiting_reason",
+        "created_at",
+        "id",
+        postgresql_where=text("waiting_reason IS NOT NULL"),
+    ),
+    # No index has a column that each checkpoint changes, such as `updated_at`. So a checkpoint of a running run writes
+    # no index: its row stays in its page (a heap-only update), for which each page has free space.
+    #
     # At most one run occupies a thread.
     Index(
         "runs_one_per_thread",
@@ -318,7 +330,7 @@ runs = Table(
     # Paused runs that were resumed and that no worker has claimed yet.
     Index(
         "runs_resumed",
-        "updated_at",
+        "created_at",
         postgresql_where=text("waiting_reason = 'manual_pause' AND pause_requested_at IS NULL"),
     ),
     Index(
@@ -329,7 +341,7 @@ runs = Table(
     # Suspended runs with a cancel request: a worker has to claim and end them.
     Index(
         "runs_waiting_to_be_cancelled",
-        "updated_at",
+        "created_at",
         postgresql_where=text("status = 'waiting' AND cancel_requested_at IS NOT NULL"),
     ),
     # For retention, which reads finished runs in the order of their ends.
@@ -350,7 +362,7 @@ runs = Table(
     # Finished child runs that are to be deleted.
     Index(
         "runs_to_delete",
-        "updated_at",
+        "created_at",
         postgresql_where=text(
             "status = 'done' AND parent_run_id IS NOT NULL AND (request ->> 'keep') = 'false'"
         ),
@@ -358,7 +370,7 @@ runs = Table(
     # Runs that wait for tasks and have an unread report.
     Index(
         "runs_unread",
-        "updated_at",
+        "created_at",
         postgresql_where=text("waiting_reason = 'background_tasks' AND unread_inputs > 0"),
     ),
     postgresql_with={"fillfactor": "80"},

@@ -45,6 +45,21 @@ def test_revisions_that_are_marked_additive_only_add() -> None:
     assert not any(found.values()), found
 
 
+def replace_index(*, unique: bool = False) -> None:
+    op.drop_index("runs_resumed")
+    op.create_index("runs_resumed", "runs", ["created_at"], unique=unique)
+
+
+def rename_index() -> None:
+    op.drop_index("runs_resumed")
+    op.create_index("runs_paused", "runs", ["created_at"])
+
+
+def replace_unique_index() -> None:
+    op.drop_index("runs_one_per_thread")
+    op.create_index("runs_one_per_thread", "runs", ["tenant", "thread_id"])
+
+
 HARMFUL: dict[str, Callable[[], object]] = {
     "a column is dropped": lambda: op.drop_column("runs", "outcome"),
     "a table is dropped": lambda: op.drop_table("inputs"),
@@ -62,6 +77,9 @@ HARMFUL: dict[str, Callable[[], object]] = {
     "a constraint is dropped": lambda: op.drop_constraint("runs_pkey", "runs"),
     "an index is dropped": lambda: op.drop_index("runs_queued"),
     "rows of a known table can't be deleted": lambda: create_shelves(None),
+    "an index gets another name": rename_index,
+    "an index becomes unique": lambda: replace_index(unique=True),
+    "an index is no longer unique": replace_unique_index,
     "a second action is hidden behind an addition": lambda: op.execute(
         "ALTER TABLE runs ADD COLUMN a integer, DROP COLUMN outcome"
     ),
@@ -94,6 +112,7 @@ HARMLESS: dict[str, Callable[[], object]] = {
     "a unique index on a new column, and its check": a_unique_key,
     "a table whose rows go with their run": a_reference_to_a_new_table,
     "an index": lambda: op.create_index("i", "runs", ["attempt"]),
+    "an index that gets other columns": replace_index,
 }
 
 

@@ -18,8 +18,9 @@ from app.storage.tables import metadata
 _NAME = r'"?[\w.]+"?'
 _TABLE = re.compile(rf"CREATE TABLE (?P<table>{_NAME}) \(")
 _INDEX = re.compile(
-    rf"CREATE (?P<unique>UNIQUE )?INDEX {_NAME} ON (?P<table>{_NAME}) (?P<columns>.*)"
+    rf"CREATE (?P<unique>UNIQUE )?INDEX (?P<index>{_NAME}) ON (?P<table>{_NAME}) (?P<columns>.*)"
 )
+_DROPPED_INDEX = re.compile(rf"DROP INDEX (?P<index>{_NAME})")
 _ALTER = re.compile(rf"ALTER TABLE (?P<table>{_NAME}) (?P<action>.*)")
 _COLUMN = re.compile(rf"ADD COLUMN (?P<column>{_NAME}) (?P<type>.*)")
 _CHECK = re.compile(rf"ADD CONSTRAINT {_NAME} CHECK (?P<condition>.*)")
@@ -28,6 +29,9 @@ _REFERENCE = re.compile(
     rf"REFERENCES (?P<table>{_NAME}) ?\([^)]*\)(?P<deletes> ON DELETE (?:CASCADE|SET NULL))?"
 )
 _INSIDE = re.compile(r"'[^']*'|\([^()]*\)")
+_UNIQUE_INDEXES = {
+    index.name for table in metadata.tables.values() for index in table.indexes if index.unique
+}
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class _Additions:
     tables: set[str] = field(default_factory=set)
     columns: set[tuple[str, str]] = field(default_factory=set)
     """Of tables of the version before: nullable, without a default."""
+    searches: set[str] = field(default_factory=set)
+    """Indexes that aren't unique and that the revision creates, perhaps in the place of one of the same name."""
 
     def has(self, table: str, columns: str) -> bool:
         """Whether one of the columns is NULL in each row that the version before writes."""
@@ -45,8 +51,10 @@ class _Additions:
 
 def harmful_statements(revision: ModuleType) -> list[str]:
     """The statements of `upgrade` that aren't known to be harmless."""
-    additions = _Additions()
-    return [each for each in _statements(revision) if not _is_harmless(each, additions)]
+    statements = [*_statements(revision)]
+    created = [index for each in statements if (index := _INDEX.fullmatch(each))]
+    additions = _Additions(searches={index["index"] for index in created if not index["unique"]})
+    return [each for each in statements if not _is_harmless(each, additions)]
 
 
 def _statements(revision: ModuleType) -> Iterator[str]:
@@ -73,6 +81,8 @@ def _is_harmless(statement: str, additions: _Additions) -> bool:
             or index["table"] in additions.tables
             or additions.has(index["table"], index["columns"])
         )
+    if dropped := _DROPPED_INDEX.fullmatch(statement):
+        return dropped["index"] in additions.searches and dropped["index"] not in _UNIQUE_INDEXES
     if alter := _ALTER.fullmatch(statement):
         return alter["table"] in additions.tables or _is_addition(
             alter["table"], alter["action"], additions

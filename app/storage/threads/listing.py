@@ -1,6 +1,5 @@
 """Lists of threads: by creation, or by the start of their last run; found by the words of their titles."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,8 +7,6 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     TextClause,
-    func,
-    literal,
     select,
     text,
     true,
@@ -25,12 +22,14 @@ from app.storage.codec import Row
 from app.storage.page_rows import BY_CREATION, page_of
 from app.storage.postgres.database import Connection
 from app.storage.tables import runs, threads
+from app.storage.threads import titles
 from app.storage.threads.threads import thread_of
 
 PREVIEW_CHARACTERS = 200
 RUNS_AT_ONCE = 3_000
 """How many runs are searched for the threads of a page, before all threads are sorted."""
-_WORD = re.compile(r"\w+")
+RUNS_FOR_WORDS = 30_000
+"""The same for threads with frequent words of the title, of which a page is found among more runs."""
 _BY_LAST_RUN = ("last_run_at", "last_run_id")
 
 _PREVIEWS = """
@@ -55,17 +54,21 @@ async def page(
     requested: PageRequest,
 ) -> Slice[ListedThread]:
     """A page of threads. Sorted by their last run, threads without a run are left out."""
-    statement: Select[Any] = select(threads).where(
-        threads.c.tenant == tenant, *_conditions(tenant, wanted)
-    )
+    conditions = [*_conditions(tenant, wanted)]
+    title = None if wanted.title is None else await titles.search(connection, tenant, wanted.title)
+    if title is not None:
+        conditions.append(title.condition)
+    statement: Select[Any] = select(threads).where(*conditions)
     if sort is ThreadSort.CREATED:
         return await page_of(connection, statement, _listed, requested, by=BY_CREATION)
     # A page is usually among the threads of the newest runs. Otherwise all threads that fit are sorted. No index of
     # threads has the time of the last run: it would change when a run starts or a step ends.
-    newest = _in_order_of_runs(tenant, wanted, requested)
-    found = await page_of(connection, newest, _listed_by_run, requested, by=_BY_LAST_RUN)
-    if found.has_more:
-        return found
+    if title is None or title.is_frequent:
+        searched = RUNS_AT_ONCE if title is None else RUNS_FOR_WORDS
+        newest = _in_order_of_runs(tenant, conditions, requested, searched)
+        found = await page_of(connection, newest, _listed_by_run, requested, by=_BY_LAST_RUN)
+        if found.has_more:
+            return found
     is_latest = (
         (runs.c.tenant == threads.c.tenant)
         & (runs.c.thread_id == threads.c.id)
@@ -77,8 +80,13 @@ async def page(
     return await page_of(connection, statement, _listed_by_run, requested, by=_BY_LAST_RUN)
 
 
-def _in_order_of_runs(tenant: Tenant, wanted: ThreadFilter, requested: PageRequest) -> Select[Any]:
-    """The threads whose last run is one of the next `RUNS_AT_ONCE`, in the order of the runs' index."""
+def _in_order_of_runs(
+    tenant: Tenant,
+    conditions: Sequence[ColumnElement[bool] | TextClause],
+    requested: PageRequest,
+    most: int,
+) -> Select[Any]:
+    """The threads whose last run is one of the next `most`, in the order of the runs' index."""
     place = (runs.c.created_at, runs.c.id)
     descending = requested.order is Order.DESC
     next_runs = select(runs.c.thread_id, *place).where(runs.c.tenant == tenant)
@@ -89,14 +97,11 @@ def _in_order_of_runs(tenant: Tenant, wanted: ThreadFilter, requested: PageReque
         )
     run = (
         next_runs.order_by(*(key.desc() if descending else key for key in place))
-        .limit(RUNS_AT_ONCE)
+        .limit(most)
         .subquery("run")
     )
     of_run = select(threads).where(
-        threads.c.tenant == tenant,
-        threads.c.id == run.c.thread_id,
-        threads.c.latest_run_id == run.c.id,
-        *_conditions(tenant, wanted),
+        threads.c.id == run.c.thread_id, threads.c.latest_run_id == run.c.id, *conditions
     )
     # With an offset, Postgres reads each thread by its key instead of joining the tables first.
     thread = of_run.offset(0).lateral("thread")
@@ -133,14 +138,12 @@ async def _previews(
 
 
 def _conditions(tenant: Tenant, wanted: ThreadFilter) -> Iterator[ColumnElement[bool] | TextClause]:
+    """All conditions but that for the title."""
+    yield threads.c.tenant == tenant
     if wanted.key is not None:
         # The id follows from the key, so that the key needs no index.
         yield threads.c.id == thread_id_of_key(tenant, wanted.key)
         yield threads.c.key == wanted.key
-    if wanted.title is not None:
-        yield _has_words(wanted.title)
-        # Lets Postgres use the partial index `threads_titles`.
-        yield text("threads.title IS NOT NULL")
     if wanted.resource_id is not None:
         yield threads.c.resource_id == wanted.resource_id
     if wanted.parent_thread_id is not None:
@@ -149,17 +152,6 @@ def _conditions(tenant: Tenant, wanted: ThreadFilter) -> Iterator[ColumnElement[
         # The second condition lets Postgres use the partial index `threads_metadata`.
         yield threads.c.metadata.contains(dict(wanted.metadata))
         yield text("threads.metadata <> '{}'")
-
-
-def _has_words(title: str) -> ColumnElement[bool]:
-    """Whether the title has words that begin with each of these."""
-    words = _WORD.findall(title)
-    query = " & ".join(f"'{word}':*" for word in words)
-    vector = func.to_tsvector(text("'simple'::regconfig"), threads.c.title)
-    found: ColumnElement[bool] = vector.op("@@", is_comparison=True)(
-        func.to_tsquery(text("'simple'::regconfig"), query)
-    )
-    return found if words else literal(False)
 
 
 def _listed(row: Row) -> ListedThread:
