@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from app import telemetry
-from app.clock import Clock, sleep
+from app.clock import Clock, sleep, yield_to_loop
 from app.domain.checkpoints import (
     Checkpoint,
     CheckpointAnswer,
@@ -138,6 +138,9 @@ class GroupCommit:
     async def _flush_lane(self) -> None:
         while True:
             await self._has_events.wait()
+            if self._unanswered or len(self._dirty) > 1:
+                # Postgres is busy with other runs. An answer that is complete is now committed with its end.
+                await yield_to_loop()
             self._has_events.clear()
             await self._flush_dirty()
 
