@@ -432,6 +432,118 @@ async def test_the_first_moments_of_an_answer_are_not_paced(host: ControlledServ
             assert await stream.read(65_536) == b"an answer"
 
 
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@asynccontextmanager
+async def paused_answer(
+    host: ControlledServer, certificate: Certificate | None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Connection, ServedConnection, PausesUntilReleased]]:
+    """A connection whose answer has begun, in a process that streams many."""
+    monkeypatch.setattr(asyncio_backend, "UNPACED_SECONDS", -1.0)
+    backend, pacing = DirectBackend(), PausesUntilReleased()
+    backend._pacing = pacing
+    stream = await backend.connect_tcp("127.0.0.1", host.port, timeout=TIMEOUT_SECONDS)
+    assert isinstance(stream, Connection)
+    try:
+        if certificate is not None:
+            await stream.start_tls(certificate.of_client(), HOST, TIMEOUT_SECONDS)
+        served = await host.connection()
+        await stream.write(b"a question", timeout=TIMEOUT_SECONDS)
+        await served.reader.readexactly(10)
+        served.writer.write(HEAD)
+        pacing.released.set()
+        assert await stream.read(65_536, timeout=TIMEOUT_SECONDS) == HEAD
+        pacing.released.clear()
+        pacing.is_pausing.clear()
+        yield stream, served, pacing
+    finally:
+        await stream.aclose()
+
+
+async def test_the_event_loop_does_not_wake_for_the_tokens_of_a_paced_answer(
+    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        paused_answer(host, None, monkeypatch) as (stream, served, pacing),
+        asyncio.TaskGroup() as tasks,
+    ):
+        woken: list[bytes] = []
+        monkeypatch.setattr(Connection, "data_received", lambda _, data: woken.append(data))
+        reading = tasks.create_task(stream.read_chunks(TIMEOUT_SECONDS))
+        await pacing.is_pausing.wait()
+        for token in (b"one ", b"two"):
+            served.writer.write(b"%x\r\n%b\r\n" % (len(token), token))
+        await eventually(lambda: _is_readable(stream, 4 + 3 + 2 * 5))
+        pacing.released.set()
+        assert await reading == b"one two"
+        assert woken == []
+
+
+async def test_a_paced_answer_goes_on_after_a_pause_without_a_token(
+    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        paused_answer(host, None, monkeypatch) as (stream, served, pacing),
+        asyncio.TaskGroup() as tasks,
+    ):
+        pacing.released.set()
+        for beginning, rest in ((b"", b"3\r\none\r\n"), (b"3\r\nt", b"wo\r\n")):
+            served.writer.write(beginning)
+            reading = tasks.create_task(stream.read_chunks(TIMEOUT_SECONDS))
+            await eventually(lambda: _waits(stream))
+            served.writer.write(rest)
+            assert await reading == (beginning + rest)[3:-2]
+
+
+async def test_a_paced_answer_over_tls_arrives(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        controlled_server(certificate) as host,
+        paused_answer(host, certificate, monkeypatch) as (stream, served, pacing),
+        asyncio.TaskGroup() as tasks,
+    ):
+        reading = tasks.create_task(stream.read_chunks(TIMEOUT_SECONDS))
+        await pacing.is_pausing.wait()
+        served.writer.write(b"3\r\none\r\n")
+        await eventually(lambda: _has_arrived(stream, b"3\r\none\r\n"))
+        pacing.released.set()
+        assert await reading == b"one"
+
+
+async def test_a_connection_that_is_closed_during_a_pause_reads_nothing_else(
+    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor may be that of another connection by then."""
+    async with (
+        paused_answer(host, None, monkeypatch) as (stream, served, pacing),
+        asyncio.TaskGroup() as tasks,
+    ):
+        reading = tasks.create_task(stream.read_chunks(TIMEOUT_SECONDS))
+        await pacing.is_pausing.wait()
+        served.writer.write(b"3\r\none\r\n")
+        await eventually(lambda: _is_readable(stream, 8))
+        await stream.aclose()
+        monkeypatch.setattr(os, "read", lambda *_: b"of another connection")
+        pacing.released.set()
+        assert await reading == b""
+
+
+async def _is_readable(stream: Connection, size: int) -> bool:
+    """Whether so many bytes wait in the socket."""
+    descriptor = stream._open_transport.get_extra_info("socket").fileno()
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        try:
+            return len(copy.recv(size + 1, socket.MSG_PEEK)) == size
+        except BlockingIOError:
+            return False
+
+
+async def _waits(stream: Connection) -> bool:
+    return stream._reader is not None
+
+
 async def _has_arrived(stream: httpcore2.AsyncNetworkStream, data: bytes) -> bool:
     assert isinstance(stream, Connection)
     return bytes(stream._arrived) == data

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.llm.http import asyncio_backend
 from app.llm.http.bodies import StreamedBody
 from app.llm.http.chunk_coalescing import MAX_CHUNK_BYTES
 from app.llm.http.client import streaming_client
+from app.llm.http.read_pacing import ReadPacing
 from tests.support.controlled_server import ControlledServer, ServedConnection
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +26,14 @@ EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
 
 def chunk(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["few answers", "many answers"])
+def paced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads as in a process that streams few answers, or many."""
+    if request.param:
+        monkeypatch.setattr(asyncio_backend, "UNPACED_SECONDS", -1.0)
+        monkeypatch.setattr(ReadPacing, "interval", 0.001)
 
 
 @pytest.fixture
