@@ -28,6 +28,7 @@ from bench.database import Postgres
 from bench.fill import fill, templates
 from bench.table import Line, Mark, count, milliseconds, printed, times
 from bench.table_lists import Lists, lists
+from bench.table_upkeep import UPKEEP, upkeep
 
 REQUESTS = 30
 LIST = Mark("p95 <= 50 ms", most=1)
@@ -65,6 +66,8 @@ async def _measure(options: argparse.Namespace) -> str:
                 "HOLDFAST_AGENTS": agents,
                 "HOLDFAST_DATA_DIR": str(data),
                 "HOLDFAST_MIGRATE": "1",
+                # Retention has rows of its own.
+                "HOLDFAST_RETENTION_INTERVAL": "86400",
             }
             (folder / name).mkdir(exist_ok=True)
             served = await stack.enter_async_context(processes.holdfast(folder / name, settings))
@@ -81,6 +84,10 @@ async def _measure(options: argparse.Namespace) -> str:
             if options.only in title:
                 _report(f"measuring {title} ...")
                 sections.append((title, await _lists(http, postgres, base, title, paths)))
+        if options.only in UPKEEP:
+            _report(f"measuring {UPKEEP} ...")
+            client = HoldfastClient(http, base)
+            sections.append((UPKEEP, await upkeep(embedded.url, http, client, base)))
         return f"{about}\n\n{printed(sections)}"
 
 

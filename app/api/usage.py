@@ -87,7 +87,8 @@ async def get_usage(
         thread_id=None if query.thread_id is None else ThreadId(query.thread_id),
         root_run_id=None if query.root_run_id is None else RunId(query.root_run_id),
     )
-    after = cursors.decode_texts(name, query.cursor, len(groups))
+    ids = [place for place, group in enumerate(groups) if group is UsageGroup.THREAD]
+    after = cursors.decode_texts(name, query.cursor, len(groups), ids=ids)
     found = await usage_by_group(ctx, principal, wanted, groups, after=after, limit=query.limit)
     return Page[UsageGroupOut].of(
         found,

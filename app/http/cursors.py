@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -69,14 +69,17 @@ def encode_texts(query: Mapping[str, Any], texts: Sequence[str]) -> str:
 
 
 def decode_texts(
-    query: Mapping[str, Any], cursor: str | None, count: int
+    query: Mapping[str, Any], cursor: str | None, count: int, *, ids: Collection[int] = ()
 ) -> tuple[str, ...] | None:
+    """`ids` are the places of texts that are ids."""
     if cursor is None:
         return None
     texts = _decode(query, cursor).get("texts")
     if not isinstance(texts, list) or len(texts) != count:
         raise _not_a_cursor()
     if not all(isinstance(each, str) and is_unicode(each) and "\0" not in each for each in texts):
+        raise _not_a_cursor()
+    if any(canonical_uuid(texts[place]) is None for place in ids):
         raise _not_a_cursor()
     return tuple(texts)
 

@@ -571,6 +571,7 @@ tickets = Table(
     ),
     Index(None, "tenant", "run_id"),
     Index(None, "tenant", "status", "created_at", "id"),
+    Index(None, "tenant", "kind", "status", "created_at", "id"),
     # Open tickets, those that expire first at the beginning.
     Index(
         "tickets_open_by_expiry",

@@ -1,5 +1,7 @@
 """Usage over HTTP: of a run, of a thread, and of a period by group."""
 
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -66,6 +68,18 @@ async def test_a_wrong_cursor_is_refused(client: Client, cursor: str) -> None:
     response = await client.http.get("/v1/usage", params={"cursor": cursor})
     assert response.status_code == 400
     assert response.json()["code"] in ("cursor_invalid", "cursor_mismatch")
+
+
+async def test_a_cursor_whose_thread_is_no_id_is_refused(client: Client) -> None:
+    await client.settled((await client.start("quick", "hi"))["id"])
+    await client.settled((await client.start("quick", "hi"))["id"])
+    query = {"group_by": "thread", "limit": "1"}
+    cursor = (await client.http.get("/v1/usage", params=query)).json()["next_cursor"]
+    body = json.loads(base64.urlsafe_b64decode(cursor + "=="))
+    changed = base64.urlsafe_b64encode(json.dumps({**body, "texts": ["x"]}).encode()).decode()
+    response = await client.http.get("/v1/usage", params={**query, "cursor": changed})
+    assert response.status_code == 400
+    assert response.json()["code"] == "cursor_invalid"
 
 
 async def test_a_cost_limit_without_a_price_is_refused_and_starts_nothing(client: Client) -> None:

@@ -17,7 +17,6 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy import Text as TextType
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
@@ -102,8 +101,10 @@ async def _totals(
     keys = _keys(rows, groups)
     statement = select(*keys, *_sums(rows))
     if after is not None:
-        last = tuple_(*(literal(value).collate("C") for value in after))
-        statement = statement.where(tuple_(*(_key(rows, group) for group in groups)) > last)
+        last = [_literal(group, value) for group, value in zip(groups, after, strict=True)]
+        statement = statement.where(
+            tuple_(*(_key(rows, group) for group in groups)) > tuple_(*last)
+        )
     if groups:
         statement = statement.group_by(*keys).order_by(*keys)
     found = await connection.execute(statement.limit(limit))
@@ -115,17 +116,24 @@ def _keys(rows: FromClause, groups: Sequence[UsageGroup]) -> list[ColumnElement[
 
 
 def _key(rows: FromClause, group: UsageGroup) -> ColumnElement[str]:
+    """What totals are ordered by. Ids of threads have the order of their texts, and an index."""
     column: ColumnElement[Any]
     match group:
+        case UsageGroup.THREAD:
+            return rows.c.thread_id
         case UsageGroup.DAY:
             column = func.to_char(func.timezone("UTC", rows.c.at), "YYYY-MM-DD")
-        case UsageGroup.THREAD:
-            column = cast(rows.c.thread_id, TextType)
         case UsageGroup.AGENT:
             column = rows.c.agent_id
         case _:
             column = rows.c[group.value]
     return column.collate("C")
+
+
+def _literal(group: UsageGroup, value: str) -> ColumnElement[str]:
+    if group is UsageGroup.THREAD:
+        return literal(value, usage.c.thread_id.type)
+    return literal(value).collate("C")
 
 
 def _sums(rows: FromClause) -> list[ColumnElement[int]]:
