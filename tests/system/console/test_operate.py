@@ -83,7 +83,9 @@ async def test_filters_are_in_the_address_and_a_run_is_retried(
         await user.button("Start a new run").click()
         head = user.page.locator(".run-head")
         await expect(head).to_contain_text("succeeded")
-        await expect(head).not_to_contain_text(stopped["id"][-8:])
+        await expect(head.get_by_role("heading")).not_to_contain_text(stopped["id"][-8:])
+        before = head.get_by_role("link", name="retry of run")
+        await expect(before).to_have_attribute("href", f"/console/runs/{stopped['id']}")
 
 
 async def test_tabs_and_replay_tell_what_a_run_did(team: Server, browser: Browser) -> None:

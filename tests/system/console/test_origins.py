@@ -92,6 +92,14 @@ async def test_a_conversation_says_who_decided_its_calls(team: Server, browser: 
         mark = ann.page.locator(".call").get_by_text("edited by ben")
         await expect(mark).to_be_visible()
         await expect(mark).to_have_attribute("title", re.compile("too much"))
+        await ann.page.locator(".call").get_by_role("button", name="refund").click()
+        body = ann.page.locator(".call-body")
+        await expect(body).to_contain_text("Arguments after the edit")
+        await expect(body).to_contain_text("As the model wanted them")
+        await ann.open(f"tickets/{run['waiting']['tickets'][0]['id']}")
+        history = ann.page.get_by_role("region", name="History")
+        await expect(history.locator(".diff .old")).to_contain_text("80")
+        await expect(history.locator(".diff .new")).to_contain_text("7")
 
 
 async def test_a_conversation_is_begun_on_its_page_and_named_by_its_first_words(

@@ -4,11 +4,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import asyncpg
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.support.servers import Server
+from tests.support.conditions import eventually
+from tests.support.databases import Databases
+from tests.support.servers import Server, serving
 from tests.system.console.browser import TEST_SECONDS, using
+from tests.system.console.conftest import STEADY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
 
@@ -53,6 +57,34 @@ async def test_an_event_is_read_whole_when_it_is_opened_and_downloaded_whole(
         file = await download.value
         [line] = (await asyncio.to_thread(Path(await file.path()).read_text)).splitlines()
         assert json.loads(line)["arguments"] == {"number": LONG}
+
+
+async def test_a_run_without_its_events_still_shows_what_it_said(
+    postgres: Databases, browser: Browser
+) -> None:
+    settings = {**STEADY, "retention_interval": 0.2, "event_retention": 60.0}
+    async with (
+        postgres.fresh() as url,
+        serving(url, **settings) as server,
+        server.client() as client,
+    ):
+        run = await client.ended((await client.start("clerk", "Remember me"))["id"])
+        connection = await asyncpg.connect(url)
+        await connection.execute("UPDATE runs SET finished_at = finished_at - interval '1 hour'")
+        await connection.close()
+
+        async def are_removed() -> bool:
+            response = await client.http.get(f"/v1/runs/{run['id']}/events")
+            return bool(response.status_code == 410)
+
+        await eventually(are_removed)
+        async with using(browser, server.base, "removed") as user:
+            user.expected_statuses = {410}
+            for query in ("?tab=timeline", "?tab=events", "?at=3"):
+                await user.open(f"runs/{run['id']}{query}")
+                await user.sees("The events of this run are no longer kept")
+            await user.button("Show the run as it is now").click()
+            await expect(user.page.get_by_role("log")).to_contain_text("Remember me")
 
 
 async def test_costs_are_shown_where_prices_are_known(team: Server, browser: Browser) -> None:

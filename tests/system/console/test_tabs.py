@@ -97,6 +97,31 @@ def shown(tab: User, ticket: str) -> Locator:
     return tab.page.get_by_role("button", name="1 new").or_(row)
 
 
+async def test_without_web_locks_pages_ask_instead_of_holding_a_stream(
+    team: Server, browser: Browser
+) -> None:
+    async with team.client("ann") as client, using(browser, team.base, "ask", key="ann") as user:
+        run = await waiting(client, "poller", refund("ASK"))
+        await user.page.add_init_script("delete Navigator.prototype.locks")
+        streams: list[str] = []
+        user.page.on(
+            "request",
+            lambda request: (
+                streams.append(request.url)
+                if request.headers.get("accept") == "text/event-stream"
+                else None
+            ),
+        )
+        await user.open("inbox?agent=poller")
+        await waiting(client, "poller", refund("ASK-2"))
+        await expect(user.button("1 new")).to_be_visible()
+        await user.open(f"runs/{run['id']}")
+        await user.sees("poller wants to run refund")
+        await client.decide(run, "approve")
+        await expect(user.page.locator(".run-head")).to_contain_text("succeeded")
+        assert streams == []
+
+
 async def one_leads(tabs: list[User]) -> None:
     """Wait until one tab holds the lock of the inbox, and all others wait for it."""
 

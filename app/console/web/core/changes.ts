@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { changesOf, CHANGES_PATH, type Changes } from "./api/changes";
 import type { Me } from "./api/session";
-import { followTogether } from "./shared";
+import { followTogether } from "./streams/shared";
 import { useVisible } from "./visible";
 
 /** Calls `onChanges` for each hint while the page is visible. */

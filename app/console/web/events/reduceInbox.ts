@@ -1,6 +1,6 @@
 /** The inbox as a pure function of a page of tickets and the events that follow. */
 import { ticketOf, type Ticket, type Vote } from "../core/api/tickets";
-import type { Frame } from "../core/sse";
+import type { Frame } from "../core/streams/sse";
 
 export interface InboxState {
   /** The rows in the order of their list. A decided row stays until the list is read again. */

@@ -2,7 +2,7 @@
 import { messageOf, resultOf, type Json, type Message, type ToolResult } from "../core/api/messages";
 import type { OpenCall, Snapshot } from "../core/api/runs";
 import { ticketOf, type Ticket } from "../core/api/tickets";
-import type { Frame } from "../core/sse";
+import type { Frame } from "../core/streams/sse";
 
 /** The answer that is being streamed. */
 export interface OpenMessage {
@@ -196,7 +196,7 @@ function resultsOf(messages: readonly Message[]): Record<string, ToolResult> {
   const found: Record<string, ToolResult> = {};
   // A suspended call has two messages; the later one has its result.
   for (const { callId, result, text } of messages) {
-    if (callId) found[callId] = result ?? { text, status: "succeeded", data: undefined };
+    if (callId) found[callId] = result ?? { text, status: "succeeded", data: undefined, edited: null };
   }
   return found;
 }

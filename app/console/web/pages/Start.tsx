@@ -19,7 +19,7 @@ function Start() {
         <h1>Start a run</h1>
         {problem ? <Failure error={problem} onRetry={retry} /> : null}
         {!agents && !problem && <Skeleton rows={3} />}
-        {agents && <StartForm agents={agents} first={queryOf()["agent"]} maySend={me?.may("runs:write") ?? true} />}
+        {agents && <StartForm agents={agents} first={queryOf()["agent"]} hasFocus maySend={me?.may("runs:write") ?? true} />}
       </div>
     </Shell>
   );

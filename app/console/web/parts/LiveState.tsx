@@ -1,7 +1,7 @@
 /** Whether the page follows changes, and the button that freezes their drawing. */
 import { useKeys } from "../core/keys";
 import { useFreeze } from "../core/drawing/freeze";
-import type { StreamState } from "../core/stream";
+import type { StreamState } from "../core/streams/stream";
 import { Icon } from "./Icon";
 
 const TEXT: Record<StreamState, string> = {

@@ -6,7 +6,7 @@ import { useWaiting } from "../core/inbox/count";
 import { useKeys } from "../core/keys";
 import { useChosenInView } from "../core/layout";
 import { chooseTheme, chosenTheme, type Theme } from "../core/theme";
-import type { StreamState } from "../core/stream";
+import type { StreamState } from "../core/streams/stream";
 import { pageUrl } from "../core/url";
 import { Help } from "./Help";
 import { Icon } from "./Icon";

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { reduceRun, stateOf, type RunState } from "../events/reduceRun";
-import type { Message } from "../core/api/messages";
+import { messageOf, type Message } from "../core/api/messages";
 import type { Run, Snapshot } from "../core/api/runs";
 
 const said = (seq: number, text: string, more: Partial<Message> = {}): Message => ({
   seq, id: `m${seq}`, role: "assistant", text, media: [], calls: [], callId: null, result: null, cutShort: null,
-  editedArguments: null, isHidden: false, rolledBackBy: null, runId: "r", step: 0, at: null, ...more,
+  isHidden: false, rolledBackBy: null, runId: "r", step: 0, at: null, ...more,
 });
 const wire = (seq: number, text: string) => ({ seq, id: `m${seq}`, role: "assistant", content: [{ type: "text", text }] });
 const snapshot = (more: Partial<Snapshot> = {}): Snapshot => ({
@@ -70,7 +70,7 @@ test("calls grow, are cancelled, and get their results", () => {
   );
   assert.deepEqual(state.open!.calls, [{ id: "a", name: "refund", text: '{"x":', arguments: { x: 1 } }]);
   assert.equal(state.output["a"], "work");
-  assert.deepEqual(state.results["a"], { text: "paid", status: "succeeded", data: undefined });
+  assert.deepEqual(state.results["a"], { text: "paid", status: "succeeded", data: undefined, edited: null });
 });
 
 test("a message without text has only its calls", () => {
@@ -79,11 +79,11 @@ test("a message without text has only its calls", () => {
   assert.deepEqual(state.messages[0]!.calls, [{ id: "a", name: "refund", arguments: {} }]);
 });
 
-test("the later message of a suspended call has its result", () => {
+test("the later message of a suspended call has its result and what a person edited", () => {
   const tool = { role: "tool", callId: "a" };
-  const waits = said(3, "waits", { ...tool, result: { text: "waits", status: "waiting", data: undefined } });
-  const paid = said(4, "paid", { ...tool, result: { text: "paid", status: "succeeded", data: undefined } });
-  assert.equal(stateOf(snapshot({ messages: [waits, paid] })).results["a"]!.text, "paid");
+  const waits = said(3, "waits", { ...tool, result: { text: "waits", status: "waiting", data: undefined, edited: null } });
+  const paid = messageOf({ seq: 4, id: "m4", role: "tool", tool_call_id: "a", content: [], result: { status: "done", outcome: "succeeded", text: "paid" }, edited_arguments: { amount: 7 } } as unknown as Parameters<typeof messageOf>[0]);
+  assert.deepEqual(stateOf(snapshot({ messages: [waits, paid] })).results["a"], { text: "paid", status: "succeeded", data: undefined, edited: { amount: 7 } });
 });
 
 test("tickets open once and end", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SseParser } from "../core/sse";
+import { SseParser } from "../core/streams/sse";
 
 const STREAM = ': hello\nid: 1\ndata: {"a":1}\n\nid: 2\r\ndata: one\r\ndata: two\r\n\r\n:\n\ndata:x\n\n';
 const FRAMES = [

@@ -1,5 +1,5 @@
 /** Hints of `/v1/changes`. */
-import type { Frame } from "../sse";
+import type { Frame } from "../streams/sse";
 import type { Schemas } from "./client";
 
 export const CHANGES_PATH = "/v1/changes";

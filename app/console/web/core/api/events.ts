@@ -1,6 +1,6 @@
 /** The events of a run as a list, without deltas. */
 import { request, type QueryOf, type Schemas } from "./client";
-import type { Frame } from "../sse";
+import type { Frame } from "../streams/sse";
 import type { Json } from "./messages";
 
 export interface ListedEvent {

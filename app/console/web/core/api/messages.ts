@@ -15,6 +15,8 @@ export interface ToolResult {
   /** `waiting`, or the outcome. */
   status: string;
   data: Json | undefined;
+  /** The arguments, if a person edited them. */
+  edited: Json | null;
 }
 
 export interface Media {
@@ -34,7 +36,6 @@ export interface Message {
   callId: string | null;
   result: ToolResult | null;
   cutShort: string | null;
-  editedArguments: Json | null;
   isHidden: boolean;
   rolledBackBy: string | null;
   runId: string | null;
@@ -53,9 +54,8 @@ export function messageOf(wire: Schemas["Message"]): Message {
     media: parts.filter((part) => part.type !== "text").map(mediaOf),
     calls: (wire.tool_calls ?? []).map(callOf),
     callId: wire.tool_call_id ?? null,
-    result: wire.result ? resultOf(wire.result) : null,
+    result: wire.result ? resultOf(wire.result, (wire.edited_arguments as Json | undefined) ?? null) : null,
     cutShort: wire.cut_short ?? null,
-    editedArguments: (wire.edited_arguments as Json | undefined) ?? null,
     isHidden: wire.visibility === "internal",
     rolledBackBy: wire.rolled_back_by_run_id ?? null,
     runId: (metadata["run_id"] as string | undefined) ?? null,
@@ -72,9 +72,9 @@ export function callOf(wire: Record<string, unknown>): ToolCall {
   };
 }
 
-export function resultOf(wire: { text?: unknown; status?: unknown; outcome?: unknown; data?: unknown }): ToolResult {
+export function resultOf(wire: { text?: unknown; status?: unknown; outcome?: unknown; data?: unknown }, edited: Json | null = null): ToolResult {
   const status = String(wire.outcome ?? wire.status ?? "");
-  return { text: String(wire.text ?? ""), status, data: wire.data as Json | undefined };
+  return { text: String(wire.text ?? ""), status, data: wire.data as Json | undefined, edited };
 }
 
 function mediaOf(part: { type: string; media_type?: string; source?: Record<string, string> }): Media {

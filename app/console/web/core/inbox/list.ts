@@ -9,8 +9,8 @@ import { createStore } from "../store";
 import { streamName } from "../changes";
 import { notifyOf } from "./notify";
 import { nameOf } from "../../parts/tickets/TicketRow";
-import { followTogether } from "../shared";
-import type { StreamState } from "../stream";
+import { followTogether } from "../streams/shared";
+import type { StreamState } from "../streams/stream";
 
 export interface Inbox {
   /** The state as it is drawn. */

@@ -1,5 +1,6 @@
 /** Loads the events of a run, and those that come later while the page is visible. */
 import { useMemo, useRef } from "preact/hooks";
+import { ApiError } from "../api/client";
 import { readEvents, type ListedEvent } from "../api/events";
 import { createStore, useStore } from "../store";
 import { usePoll } from "../visible";
@@ -8,10 +9,12 @@ export interface LoadedEvents {
   events: readonly ListedEvent[];
   isLoaded: boolean;
   error: unknown;
+  /** The events were old and have been removed. */
+  isRemoved: boolean;
 }
 
 const PAUSE = 1_500;
-const EMPTY: LoadedEvents = { events: [], isLoaded: false, error: null };
+const EMPTY: LoadedEvents = { events: [], isLoaded: false, error: null, isRemoved: false };
 
 export interface EventsWanted {
   /** The newest event that the page knows of. */
@@ -28,15 +31,16 @@ export function useEvents(runId: string, { lastSeq, isWanted, isWhole }: EventsW
   const newest = useRef(lastSeq);
   newest.current = lastSeq;
   usePoll(PAUSE, `${runId}:${isWanted}:${isWhole}`, async (signal) => {
-    while (isWanted && !signal.aborted && Number(position.cursor ?? -1) < newest.current) {
+    while (isWanted && !signal.aborted && !store.get().isRemoved && Number(position.cursor ?? -1) < newest.current) {
       try {
         const { events, cursor, hasMore } = await readEvents(runId, { cursor: position.cursor, isWhole }, signal);
         const isStuck = cursor === position.cursor;
         position.cursor = cursor;
-        store.set((before) => ({ events: [...before.events, ...events], isLoaded: !hasMore || before.isLoaded, error: null }));
+        store.set((before) => ({ events: [...before.events, ...events], isLoaded: !hasMore || before.isLoaded, error: null, isRemoved: false }));
         if (isStuck || !hasMore) return;
       } catch (error) {
-        if (!signal.aborted) store.set((before) => ({ ...before, error }));
+        const isRemoved = error instanceof ApiError && error.code === "cursor_expired";
+        if (!signal.aborted) store.set((before) => ({ ...before, error, isRemoved }));
         return;
       }
     }

@@ -7,8 +7,8 @@ import type { Me } from "../api/session";
 import { reduceRun, stateOf, type RunState } from "../../events/reduceRun";
 import { useDrawn } from "../drawing/freeze";
 import { createStore } from "../store";
-import { followInSlot } from "../slottedStream";
-import type { StreamState } from "../stream";
+import { followInSlot } from "../streams/slottedStream";
+import type { StreamState } from "../streams/stream";
 import { useVisible } from "../visible";
 
 export interface LoadedThread {

@@ -25,16 +25,16 @@ interface CallProps {
   call: ToolCall;
   result: ToolResult | undefined;
   output: string;
-  edited: Json | null;
   /** Who decided about it, if its ticket isn't shown below it. */
   decision?: Decision | undefined;
   /** The call's ticket. */
   children?: ComponentChildren;
 }
 
-export function Call({ call, result, output, edited, decision, children }: CallProps) {
+export function Call({ call, result, output, decision, children }: CallProps) {
   const [isOpen, open] = useState(false);
-  const changed = isObject(edited) ? edited[call.id] : undefined;
+  // What is decided while the page is open has no message yet that tells of it.
+  const changed = result?.edited ?? (decision?.action === "edit" ? decision.payload : null) ?? undefined;
   return (
     <div class="call">
       <button class="call-head" aria-expanded={isOpen} onClick={() => open(!isOpen)}>

@@ -97,7 +97,7 @@ function MessageView({ message, results, output, tickets, decisions, me, isOfRun
       {message.calls.map((call) => {
         const ticket = tickets.findLast(({ callId }) => callId === call.id);
         return (
-          <Call key={call.id} call={call} result={results[call.id]} output={output[call.id] ?? ""} edited={message.editedArguments} decision={ticket ? undefined : decisions[call.id]}>
+          <Call key={call.id} call={call} result={results[call.id]} output={output[call.id] ?? ""} decision={ticket ? undefined : decisions[call.id]}>
             {ticket && <TicketPlace ticket={ticket} me={me} />}
           </Call>
         );

@@ -43,7 +43,7 @@ export function RunAudit({ runId, version }: { runId: string; version: number })
           </p>
           <ul class="stack small">
             {attempts.map((attempt) => (
-              <AttemptRow key={`${attempt.id}:${attempt.at.getTime()}`} attempt={attempt} />
+              <AttemptRow key={`${attempt.id}:${attempt.at.getTime()}`} asked={ticket.arguments} attempt={attempt} />
             ))}
           </ul>
         </li>

@@ -6,7 +6,7 @@ import { NO_DECISIONS, useDecisions } from "../../core/runs/decisions";
 import { useEvents } from "../../core/runs/events";
 import type { RunState as State } from "../../events/reduceRun";
 import { agentStateAt, stateAt } from "../../events/replay";
-import { Failure, Skeleton } from "../States";
+import { Empty, Failure, Skeleton } from "../States";
 import { Conversation } from "./Conversation";
 import { Replay } from "./Replay";
 import { RunAudit } from "./RunAudit";
@@ -30,12 +30,13 @@ const REPLAYED = new Set(["conversation", "timeline", "events", "state"]);
 
 export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
   const isWanted = tab === "timeline" || tab === "events" || at !== null;
-  const { events, isLoaded, error } = useEvents(run.id, { lastSeq: state.lastSeq, isWanted, isWhole: at !== null });
+  const { events, isLoaded, error, isRemoved } = useEvents(run.id, { lastSeq: state.lastSeq, isWanted, isWhole: at !== null });
   const isReplay = at !== null && REPLAYED.has(tab);
   const past = useMemo(() => (isReplay ? stateAt(state, run.id, events, at) : null), [isReplay, state.messages, events, at]);
   const settled = state.tickets.filter(({ status }) => status !== "open").length;
   const hasCalls = tab === "conversation" && !isReplay && state.messages.some(({ calls }) => calls.length > 0);
   const decisions = useDecisions(run.id, hasCalls, settled);
+  if (isWanted && isRemoved) return <Removed isReplay={at !== null} onBack={() => onReplay(null)} />;
   if (isWanted && error) return <Failure error={error} />;
   if (isWanted && !isLoaded && (isReplay || !at)) return <Skeleton rows={6} />;
   const version = state.recordVersion;
@@ -63,5 +64,18 @@ export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
         <RunState runId={run.id} version={version} replayed={isReplay ? { state: agentStateAt(events, at) } : null} />
       )}
     </>
+  );
+}
+
+function Removed({ isReplay, onBack }: { isReplay: boolean; onBack(): void }) {
+  return (
+    <Empty title="The events of this run are no longer kept">
+      <p>Its messages and its audit are.</p>
+      {isReplay && (
+        <p>
+          <button onClick={onBack}>Show the run as it is now</button>
+        </p>
+      )}
+    </Empty>
   );
 }

@@ -95,11 +95,10 @@ const Row = memo(({ run, me, hasLeft, isChosen, hasAgent, hasCost, onAction }: R
         <a class="mono" href={pageUrl.run(run.id)}>
           {shortId(run.id)}
         </a>
-        {run.parentId && <span class="quiet tiny"> child</span>}
-        {run.retryOf && <span class="quiet tiny"> retry</span>}
+        {run.parentId && <span class="quiet tiny">child</span>}
+        {run.retryOf && <span class="quiet tiny">retry</span>}
         {run.children > 0 && (
           <a class="tiny" href={pageUrl.run(run.id, { tab: "tree" })}>
-            {" "}
             {NUMBER.format(run.children)} below
           </a>
         )}

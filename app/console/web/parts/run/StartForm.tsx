@@ -17,9 +17,11 @@ interface StartFormProps {
   /** The agent that is chosen first. */
   first?: string | undefined;
   maySend: boolean;
+  /** Whether the cursor is in the message at first. Then single letters are no keys of the page. */
+  hasFocus?: boolean;
 }
 
-export function StartForm({ agents, first, maySend }: StartFormProps) {
+export function StartForm({ agents, first, maySend, hasFocus = false }: StartFormProps) {
   const [agent, setAgent] = useState(first ?? agents[0]?.id ?? "");
   const [text, setText] = useState("");
   const [threadKey, setThreadKey] = useState("");
@@ -59,7 +61,7 @@ export function StartForm({ agents, first, maySend }: StartFormProps) {
         Message
         <textarea
           rows={5}
-          autofocus
+          autofocus={hasFocus}
           required
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}

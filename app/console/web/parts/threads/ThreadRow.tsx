@@ -8,14 +8,14 @@ import { Mark } from "../Status";
 import { SafeText } from "../Text";
 
 export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen: boolean; now: Date }) {
-  const { id, messageCount, openRunId, queueLength, updatedAt, last } = thread;
+  const { id, title, key, messageCount, openRunId, queueLength, updatedAt, last, firstWords } = thread;
   return (
     <a class="thread-row" href={pageUrl.thread(id)} data-thread={id} {...(isChosen ? { "aria-current": "page" as const } : {})}>
       <span class="name cut">
         <SafeText text={nameOf(thread)} />
       </span>
       <span class="quiet small number">{age(updatedAt, now)}</span>
-      {last?.text && (
+      {last?.text && (title || key || last.text !== firstWords) && (
         <span class="said-last small quiet cut">
           <span class="quiet">{last.by === "user" ? "asked: " : ""}</span>
           <SafeText text={last.text.replace(/\s+/g, " ")} />
@@ -27,7 +27,7 @@ export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen:
       </span>
       {openRunId && (
         <span class="small">
-          <Mark look={["running", "open run", "busy"]} />
+          <Mark look={["others", "open run", "quiet"]} />
         </span>
       )}
     </a>

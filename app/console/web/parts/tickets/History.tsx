@@ -1,9 +1,12 @@
 /** Decisions, votes and refused attempts of one ticket, from the audit. */
 import { useEffect, useState } from "preact/hooks";
 import { readAudit, type Attempt } from "../../core/api/audit";
+import type { Json } from "../../core/api/messages";
 import type { Ticket } from "../../core/api/tickets";
 import { clockTime, fullTime, useNow } from "../../core/time";
 import { wordOf } from "../Status";
+import { Diff } from "../Diff";
+import { JsonText } from "../JsonView";
 import { SafeText } from "../Text";
 
 export function History({ ticket, version }: { ticket: Ticket; version: number }) {
@@ -23,14 +26,15 @@ export function History({ ticket, version }: { ticket: Ticket; version: number }
       <h2>History</h2>
       <ul class="stack small">
         {attempts.map((attempt) => (
-          <AttemptRow key={`${attempt.id}:${attempt.at.getTime()}`} attempt={attempt} />
+          <AttemptRow key={`${attempt.id}:${attempt.at.getTime()}`} asked={ticket.arguments} attempt={attempt} />
         ))}
       </ul>
     </section>
   );
 }
 
-export function AttemptRow({ attempt }: { attempt: Attempt }) {
+/** `asked` are the arguments that the model wanted. */
+export function AttemptRow({ attempt, asked }: { attempt: Attempt; asked: Json }) {
   const now = useNow(60);
   const word = attempt.effect === "refused" ? `tried to ${attempt.action}` : wordOf(attempt.action);
   const tail = attempt.effect === "voted" ? " (one of several votes)" : attempt.refusal ? `: refused, ${attempt.refusal}` : "";
@@ -49,6 +53,8 @@ export function AttemptRow({ attempt }: { attempt: Attempt }) {
           “<SafeText text={attempt.reason} />”
         </p>
       )}
+      {attempt.action === "edit" && <Diff before={asked} after={attempt.payload} />}
+      {attempt.action === "respond" && attempt.payload !== null && <JsonText value={attempt.payload} />}
     </li>
   );
 }

@@ -30,7 +30,8 @@ interface TicketCardProps {
 
 export function TicketCard({ ticket, me, version, notice, onOutcome, isInRun = false }: TicketCardProps) {
   const [wasShown, setShown] = useState(pretty(ticket.arguments).length <= FOLD_BYTES);
-  const hasArguments = !(isObject(ticket.arguments) && !Object.keys(ticket.arguments).length);
+  // The call of a child is right above its card.
+  const hasArguments = !(isInRun && ticket.kind === "child") && !(isObject(ticket.arguments) && !Object.keys(ticket.arguments).length);
   return (
     <article class="card" aria-label={titleOf(ticket)}>
       <Head ticket={ticket} />

@@ -1,5 +1,6 @@
 /** A row of the inbox. */
 import type { Ticket } from "../../core/api/tickets";
+import type { JsonObject } from "../../core/api/messages";
 import { isObject, pretty } from "../../core/json";
 import { shortened } from "../../core/text";
 import { age, duration, fullTime } from "../../core/time";
@@ -116,7 +117,9 @@ function summary(ticket: Ticket): string {
   if (ticket.kind === "limit") return ticket.message;
   const said = ticket.message === nameOf(ticket) ? "" : ticket.message;
   if (!isObject(ticket.arguments)) return said;
-  const shown = Object.entries(ticket.arguments).slice(0, FIRST_ARGUMENTS);
+  // Short values say more than the beginning of a list.
+  const [lists, values] = [true, false].map((isList) => Object.entries(ticket.arguments as JsonObject).filter(([, value]) => (typeof value === "object" && value !== null) === isList));
+  const shown = [...values!, ...lists!].slice(0, FIRST_ARGUMENTS);
   return shown.map(([name, value]) => `${name} ${shortened(plain(value), 60).text}`).join(", ") || said;
 }
 

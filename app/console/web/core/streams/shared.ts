@@ -3,6 +3,7 @@
  * The tab that holds the lock reads the stream, and gives its frames to the other tabs. When it closes, the browser
  * gives the lock to another tab. That one begins where it has read to, and all other tabs read their lists again. */
 import type { Frame } from "./sse";
+import { pollFrames } from "./polled";
 import { follow, type StreamOptions, type StreamState } from "./stream";
 
 const MOST_RECENT = 300;
@@ -12,8 +13,12 @@ type Message = { kind: "frames"; frames: Frame[] } | { kind: "state"; state: Str
 
 /** Returns a function that stops. `name` has to differ for different users. */
 export function followTogether(name: string, options: Shared): () => void {
-  if (!("locks" in navigator) || !("BroadcastChannel" in window)) return follow(options);
   const stopped = new AbortController();
+  if (!("locks" in navigator) || !("BroadcastChannel" in window)) {
+    // Streams of many tabs would take all connections. Without a cursor there are only hints, and lists read themselves again.
+    if (options.after !== null) void pollFrames(options, stopped.signal);
+    return () => stopped.abort();
+  }
   const channel = new BroadcastChannel(name);
   let after = options.after;
   let state: StreamState = "connecting";
@@ -84,10 +89,7 @@ export function followTogether(name: string, options: Shared): () => void {
 /** Runs `lead` in as many tabs at once as there are slots; the others wait. Returns a function that stops. */
 export function withSlot(name: string, slots: number, lead: (stopped: AbortSignal) => void): () => void {
   const stopped = new AbortController();
-  if (!("locks" in navigator)) {
-    lead(stopped.signal);
-    return () => stopped.abort();
-  }
+  if (!("locks" in navigator)) return () => stopped.abort();
   let isTaken = false;
   for (let slot = 1; slot <= slots; slot++) {
     const held = () => {

@@ -1,7 +1,7 @@
 /** Follows an event stream with `fetch`, and reconnects after the last event that it has seen.
  *
  * `EventSource` would hide statuses, comments and `Retry-After`. */
-import { apiUrl, errorOf, toSignIn, type ApiError } from "./api/client";
+import { apiUrl, errorOf, toSignIn, type ApiError } from "../api/client";
 import { SseParser, type Frame } from "./sse";
 
 export type StreamState = "connecting" | "live" | "waiting" | "ended";
