@@ -977,6 +977,13 @@ usage = Table(
     PrimaryKeyConstraint("tenant", "thread_id", "run_id", "attempt", "step_index", "number"),
     CheckConstraint("(cost_micros IS NULL) = (priced_by IS NULL)", name="priced_by"),
     Index(None, "tenant", "at"),
+    # The requests of the runs below a root. Those of the root itself are found by its thread.
+    Index(
+        "usage_below_roots",
+        "tenant",
+        "root_run_id",
+        postgresql_where=text("run_id <> root_run_id"),
+    ),
     # For retention. Rows are inserted in the order of time, so a small index is enough.
     Index("usage_by_age", "at", postgresql_using="brin"),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.clock import SystemClock
 from app.domain.errors import Invalid
 from app.domain.ids import Tenant
 from app.domain.inference.failures import FailureKind, failed
@@ -24,7 +25,7 @@ from app.queries.usage import thread_usage, usage_by_group, with_usage
 from app.runtime.ports.models import StopReason, TokenUsage
 from app.runtime.ports.prices import Prices
 from app.storage.postgres.database import Database
-from app.storage.usage import ledger
+from app.storage.usage import ledger, totals
 from tests.support.invariants import broken_invariants
 from tests.support.probes import Probe
 from tests.support.replicas import (
@@ -37,9 +38,15 @@ from tests.support.replicas import (
     an_agent,
     open_replica,
 )
+from tests.support.stored_runs import TENANT, admit, some_run, worker
 
 pytestmark = pytest.mark.anyio
 
+_INSERT = """
+INSERT INTO usage (tenant, thread_id, run_id, attempt, step_index, number, root_run_id, agent_id, subject, model, provider,
+    kind, input, output, cache_read, cache_write, reasoning)
+VALUES ($1, $2, $3, 1, 0, 1, $4, 'clerk', 'ann', 'm', 'house', 'inference', 1, 1, 0, 0, 0)
+"""
 TOKENS = TokenUsage(prompt_tokens=100, completion_tokens=10, total_tokens=110, cache_read_tokens=40)
 
 
@@ -300,3 +307,24 @@ async def test_old_rows_are_deleted(database_url: str, database: Database) -> No
         async with database.transaction() as connection:
             assert await ledger.delete_old(connection, 400 * 86_400, 10) == 1
         assert await rows_of(replica, run) == []
+
+
+async def test_the_usage_of_a_tree_counts_with_and_without_its_threads(database: Database) -> None:
+    root, other = some_run(), some_run()
+    children = [some_run() for _ in range(2)]
+    for run in (root, other, *children):
+        assert await admit(database.pool, run, await worker(database.pool)) is not None
+    for run, of_tree in ((root, root), (other, other), *((child, root) for child in children)):
+        await database.pool.execute(_INSERT, TENANT, run.thread_id, run.id, of_tree.id)
+    now = SystemClock().now()
+    period = UsageFilter(begin=now - timedelta(hours=1), end=now + timedelta(hours=1))
+    for deleted in (None, children[0], root):
+        if deleted is not None:
+            await database.pool.execute("DELETE FROM threads WHERE id = $1", deleted.thread_id)
+        for run, expected in ((root, 3), (other, 1), (children[0], 0), (some_run(), 0)):
+            wanted = replace(period, root_run_id=run.id)
+            async with database.reading() as connection:
+                page = await totals.page(
+                    connection, TENANT, wanted, [UsageGroup.MODEL], after=None, limit=5
+                )
+            assert sum(total.requests for total in page) == expected

@@ -11,9 +11,11 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
+    and_,
     cast,
     func,
     literal,
+    or_,
     select,
     tuple_,
 )
@@ -23,7 +25,7 @@ from app.domain.runs.runs import RunRecord
 from app.domain.slices import Slice
 from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.storage.postgres.database import Connection
-from app.storage.tables import usage
+from app.storage.tables import runs, usage
 from app.storage.usage.rows import ledger_rows, summed_rows
 
 _BY_MODEL = (UsageGroup.PROVIDER, UsageGroup.MODEL)
@@ -69,7 +71,10 @@ async def page(
     """Totals by group, in the order of the groups' values. `after` has the values of the last total before."""
     of_threads = wanted.thread_id is not None or wanted.root_run_id is not None
     if of_threads or UsageGroup.THREAD in groups:
-        rows = ledger_rows(*_conditions(tenant, wanted))
+        conditions = [*_conditions(tenant, wanted)]
+        if wanted.root_run_id is not None:
+            conditions.append(await _in_tree(connection, tenant, wanted.root_run_id))
+        rows = ledger_rows(*conditions)
     else:
         rows = summed_rows(tenant, wanted, by_subject=UsageGroup.SUBJECT in groups)
     found = await _totals(connection, rows, groups, after=after, limit=limit + 1)
@@ -77,6 +82,7 @@ async def page(
 
 
 def _conditions(tenant: Tenant, wanted: UsageFilter) -> Iterator[ColumnElement[bool]]:
+    """All conditions but that for a tree of runs."""
     yield usage.c.tenant == tenant
     yield usage.c.at >= wanted.begin
     yield usage.c.at < wanted.end
@@ -85,9 +91,21 @@ def _conditions(tenant: Tenant, wanted: UsageFilter) -> Iterator[ColumnElement[b
         usage.c.model: wanted.model,
         usage.c.subject: wanted.subject,
         usage.c.thread_id: wanted.thread_id,
-        usage.c.root_run_id: wanted.root_run_id,
     }
     yield from (column == value for column, value in filters.items() if value is not None)
+
+
+async def _in_tree(connection: Connection, tenant: Tenant, root: RunId) -> ColumnElement[bool]:
+    """Whether a request is one of this run or of a run below it, also if their threads are deleted."""
+    thread_id = await connection.scalar(
+        select(runs.c.thread_id).where(runs.c.tenant == tenant, runs.c.id == root)
+    )
+    if thread_id is None:
+        return usage.c.root_run_id == root
+    # In this form Postgres can use the partial index `usage_below_roots`, and the primary key.
+    in_tree = usage.c.root_run_id == root
+    below = and_(in_tree, usage.c.run_id != usage.c.root_run_id)
+    return or_(below, and_(in_tree, usage.c.thread_id == thread_id, usage.c.run_id == root))
 
 
 async def _totals(
