@@ -199,6 +199,7 @@ async def test_many_new_tickets_move_no_row_and_no_typed_text(
             await client.settled(run["id"])
         newer = ann.page.get_by_role("button", name=" new")
         await expect(newer).to_have_text("50 new")
+        await expect(ann.page.locator("[role=status]").first).to_have_text("50 new tickets")
         assert await reason.input_value() == "half a rea"
         after = await row.bounding_box()
         assert before is not None

@@ -1,5 +1,6 @@
 /** Tickets that wait for people, and the card of the chosen one. */
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { useAnnounced } from "../core/drawing/announce";
 import { useInbox, type Inbox as InboxData } from "../core/inbox/list";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
@@ -31,6 +32,8 @@ function Inbox() {
   useTitle(`${count ? `(${count}) ` : ""}${card.ticket ? titleOf(card.ticket) : "Inbox"}`);
   useReady(inbox.isLoaded && (!chosen || card.ticket !== null || card.error !== null));
   const selection = useSelection(rows);
+  const newer = inbox.state.newer.length;
+  const announced = useAnnounced(newer ? `${newer} new ${newer === 1 ? "ticket" : "tickets"}` : "");
   useInboxKeys(inbox, chosen, choose, selection.toggle);
   const change = (changed: Filters) => {
     setFilters(changed);
@@ -41,6 +44,9 @@ function Inbox() {
       <div class={`inbox ${chosen ? "with-card" : ""}`}>
         <section class="list" aria-label="Tickets">
           <h1 class="unseen">Inbox</h1>
+          <p class="unseen" role="status">
+            {announced}
+          </p>
           <InboxFilters
             filters={filters}
             agents={[...new Set(rows.map(({ agentId }) => agentId))]}

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Me } from "../core/api/session";
 import type { Run as RunRecord } from "../core/api/runs";
+import { useAnnounced } from "../core/drawing/announce";
 import { shortId } from "../core/ids";
 import { draw, useMe, useReady, useTitle } from "../core/page";
 import { useRun } from "../core/run";
@@ -63,6 +64,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
     setAt(seq);
     setQuery({ at: seq === null ? null : String(seq) });
   };
+  const announced = useAnnounced(lookOf(run)[1]);
   useTicketInAddress(run.id, state.tickets, replay);
   return (
     <>
@@ -71,7 +73,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
       </RunHead>
       {isWorthExplaining(run) && <Explain run={run} version={state.recordVersion} />}
       <p class="unseen" role="status">
-        {lookOf(run)[1]}
+        {announced}
       </p>
       <Tabs tabs={TABS} chosen={tab} onChoose={choose} />
       <div id={`panel-${tab}`} role="tabpanel" aria-labelledby={`tab-${tab}`} class="stack">
