@@ -547,3 +547,36 @@ async def _waits(stream: Connection) -> bool:
 async def _has_arrived(stream: httpcore2.AsyncNetworkStream, data: bytes) -> bool:
     assert isinstance(stream, Connection)
     return bytes(stream._arrived) == data
+
+
+class RecordedWrites(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: object) -> None:
+        assert isinstance(data, bytes)
+        self.writes.append(data)
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+
+
+async def test_the_head_of_a_request_is_written_with_its_body() -> None:
+    connection, transport = Connection(), RecordedWrites()
+    connection.connection_made(transport)
+    for body in (b"1234", b"567\r\n\r\n"):
+        await connection.write(HEAD)
+        await connection.write(body)
+        await connection.write(b"")
+    assert transport.writes == [HEAD + b"1234", HEAD + b"567\r\n\r\n"]
+
+
+async def test_the_head_of_a_request_without_a_body_is_written_when_the_answer_is_read() -> None:
+    connection, transport = Connection(), RecordedWrites()
+    connection.connection_made(transport)
+    await connection.write(HEAD)
+    assert transport.writes == []
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert await connection.read(100) == b"HTTP/1.1 200 OK\r\n\r\n"
+    assert transport.writes == [HEAD]

@@ -22,6 +22,7 @@ ADDRESS_TIMEOUT_SECONDS = 1.0
 """Seconds after which the host's next address is tried."""
 PACED_BYTES = 16 * 1024
 """An answer of which more has arrived is read at once."""
+_HEAD_END = b"\r\n\r\n"
 READ_AHEAD = 1024 * 1024
 """Maximum bytes that wait for the reader before reading from the socket is paused."""
 
@@ -97,6 +98,8 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._transport: asyncio.Transport | None = None
         self._direct: DirectReads | None = None
         self._chunks = ChunkCoalescer()
+        self._head = b""
+        """The head of a request, until it is written together with its body."""
         self._arrived = bytearray()
         self._is_paused = False
         self._ended = False
@@ -199,6 +202,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._direct.end()
 
     async def _read(self, max_bytes: int, timeout: float | None) -> bytes:
+        self._send(self._head)
         while self._arrived or not self._ended:
             if not self._arrived:
                 await self._arrival(timeout)
@@ -234,11 +238,11 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._require_open()
-        self._watch()
-        self._chunks.begin()
-        self._asked_at = self._read_at = self._loop.time()
-        self._open_transport.write(buffer)
-        if self._writable.is_set():
+        if buffer.endswith(_HEAD_END) and not self._head:
+            # Its body follows at once, or the answer is read.
+            self._head = buffer
+            return
+        if not self._send(self._head + buffer) or self._writable.is_set():
             return
         try:
             async with asyncio.timeout(timeout):
@@ -246,6 +250,16 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         except TimeoutError:
             raise httpcore2.WriteTimeout("the server doesn't read") from None
         self._require_open()
+
+    def _send(self, data: bytes) -> bool:
+        """Write to the socket, with the head of a request that waits for it. False if there is nothing."""
+        self._head = b""
+        if data:
+            self._watch()
+            self._chunks.begin()
+            self._asked_at = self._read_at = self._loop.time()
+            self._open_transport.write(data)
+        return bool(data)
 
     def _require_open(self) -> None:
         if self._ended:
