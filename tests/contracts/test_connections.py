@@ -559,24 +559,24 @@ class RecordedWrites(asyncio.Transport):
         self.writes.append(data)
 
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
 
 
 async def test_the_head_of_a_request_is_written_with_its_body() -> None:
     connection, transport = Connection(), RecordedWrites()
     connection.connection_made(transport)
     for body in (b"1234", b"567\r\n\r\n"):
-        await connection.write(HEAD)
+        await connection.write(REQUEST)
         await connection.write(body)
         await connection.write(b"")
-    assert transport.writes == [HEAD + b"1234", HEAD + b"567\r\n\r\n"]
+    assert transport.writes == [REQUEST + b"1234", REQUEST + b"567\r\n\r\n"]
 
 
 async def test_the_head_of_a_request_without_a_body_is_written_when_the_answer_is_read() -> None:
     connection, transport = Connection(), RecordedWrites()
     connection.connection_made(transport)
-    await connection.write(HEAD)
+    await connection.write(REQUEST)
     assert transport.writes == []
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     assert await connection.read(100) == b"HTTP/1.1 200 OK\r\n\r\n"
-    assert transport.writes == [HEAD]
+    assert transport.writes == [REQUEST]

@@ -151,6 +151,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     # --- called by the HTTP stack -----------------------------------------------------------------
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._send(self._head)
         self._pacing.begin_wait()
         try:
             self._watch()
@@ -202,7 +203,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._direct.end()
 
     async def _read(self, max_bytes: int, timeout: float | None) -> bytes:
-        self._send(self._head)
         while self._arrived or not self._ended:
             if not self._arrived:
                 await self._arrival(timeout)
