@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from bench.fill import TURNS, copied_id
 
 Lists = Mapping[str, str]
+EXPORTS = "exports"
 
 _ROOT = copied_id("run", TURNS + 1)
 _RUN = copied_id("approved", 200)
@@ -27,6 +28,7 @@ def lists() -> Mapping[str, Lists]:
         "one run, one thread": _ONE,
         "work and usage": _system(),
         "other lists": _others(),
+        EXPORTS: _exports(),
     }
 
 
@@ -150,6 +152,7 @@ def _system() -> Lists:
         "statistics of a day": "/v1/stats/runs",
         "statistics of 24 days": "/v1/stats/runs?bucket=day",
         "statistics of 24 days, of a rare agent": "/v1/stats/runs?bucket=day&agent_id=rare",
+        "statistics of 24 days, of a usual agent": "/v1/stats/runs?bucket=day&agent_id=agent-3",
         "queue": "/v1/queue",
         "queue of a rare agent": "/v1/queue?agent_id=rare",
         "workers": "/v1/workers",
@@ -184,6 +187,12 @@ def _others() -> Lists:
         "memories, of all, with a usual word": "/v1/memories?scope=all&q=paper",
         "deletions of memories": "/v1/memory-deletions?scope=all",
         "rules": "/v1/rules",
+    }
+
+
+def _exports() -> Lists:
+    """Streams of all rows of a period, which no page waits for."""
+    return {
         "audit of the last hour": f"/v1/audit?from={_ago(hours=1)}",
         "audit of an earlier hour": f"/v1/audit?from={_ago(days=20)}&to={_ago(days=20, hours=-1)}",
     }

@@ -14,7 +14,6 @@ from app.workers.periodic.retention import Retention, RetentionAges, RetentionJo
 from bench.clients import HoldfastClient, load
 from bench.table import Line, Mark, count, milliseconds, times
 
-UPKEEP = "retention and deletion"
 TRANSACTIONS = 30
 DELETIONS = 20
 HOUR, DAY = 3_600.0, 86_400.0

@@ -8,10 +8,12 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
+from typing import TypeAlias
 
 import aiohttp
 import asyncpg
@@ -27,8 +29,10 @@ from bench.clients import HoldfastClient, load
 from bench.database import Postgres
 from bench.fill import fill, templates
 from bench.table import Line, Mark, count, milliseconds, printed, times
-from bench.table_lists import Lists, lists
-from bench.table_upkeep import UPKEEP, upkeep
+from bench.table_lists import EXPORTS, Lists, lists
+from bench.table_upkeep import upkeep
+
+Measure: TypeAlias = Callable[[], Awaitable[Sequence[Line]]]
 
 REQUESTS = 30
 LIST = Mark("p95 <= 50 ms", most=1)
@@ -58,37 +62,43 @@ async def _measure(options: argparse.Namespace) -> str:
         model = await stack.enter_async_context(processes.model(folder, 0))
         http = await stack.enter_async_context(http_session())
         agents = str(agents_for(folder, model))
-        servers = []
-        for name, data in (("empty", folder / "data"), ("full", options.data or folder / "full")):
-            embedded = await asyncio.to_thread(EmbeddedPostgres.start, data)
-            stack.push_async_callback(asyncio.to_thread, embedded.stop)
-            settings = {
-                "HOLDFAST_AGENTS": agents,
-                "HOLDFAST_DATA_DIR": str(data),
-                "HOLDFAST_MIGRATE": "1",
-                # Retention has rows of its own.
-                "HOLDFAST_RETENTION_INTERVAL": "86400",
-            }
-            (folder / name).mkdir(exist_ok=True)
-            served = await stack.enter_async_context(processes.holdfast(folder / name, settings))
-            servers.append((embedded, served.base))
-        (_, empty_base), (embedded, base) = servers
-        about = await _filled(asyncpg_dsn(embedded.url), http, base, options.runs)
-        postgres = await stack.enter_async_context(Postgres.open(embedded.url))
+        for name in ("empty", "full"):
+            (folder / name).mkdir()
+        empty, _ = await _server(stack, folder / "empty", agents, folder / "data")
+        base, url = await _server(stack, folder / "full", agents, options.data or folder / "filled")
+        about = await _filled(asyncpg_dsn(url), http, base, options.runs)
+        postgres = await stack.enter_async_context(Postgres.open(url))
+        client = HoldfastClient(http, base)
+        measures: dict[str, Measure] = {
+            # First, so that the newest rows of the lists are copies, too.
+            **{
+                title: partial(_lists, http, postgres, base, title, paths)
+                for title, paths in lists().items()
+            },
+            "short, beside empty tables": partial(_short, HoldfastClient(http, empty), client),
+            "retention and deletion": partial(upkeep, url, http, client, base),
+        }
         sections: list[tuple[str, Sequence[Line]]] = []
-        if options.only in "short":
-            _report("measuring short runs ...")
-            speed = await _short(HoldfastClient(http, empty_base), HoldfastClient(http, base))
-            sections.append(("short, beside empty tables", [speed]))
-        for title, paths in lists().items():
+        for title, measure in measures.items():
             if options.only in title:
                 _report(f"measuring {title} ...")
-                sections.append((title, await _lists(http, postgres, base, title, paths)))
-        if options.only in UPKEEP:
-            _report(f"measuring {UPKEEP} ...")
-            client = HoldfastClient(http, base)
-            sections.append((UPKEEP, await upkeep(embedded.url, http, client, base)))
+                sections.append((title, await measure()))
         return f"{about}\n\n{printed(sections)}"
+
+
+async def _server(stack: AsyncExitStack, folder: Path, agents: str, data: Path) -> tuple[str, str]:
+    """The addresses of a server and of its database."""
+    embedded = await asyncio.to_thread(EmbeddedPostgres.start, data)
+    stack.push_async_callback(asyncio.to_thread, embedded.stop)
+    settings = {
+        "HOLDFAST_AGENTS": agents,
+        "HOLDFAST_DATA_DIR": str(data),
+        "HOLDFAST_MIGRATE": "1",
+        # Retention has rows of its own.
+        "HOLDFAST_RETENTION_INTERVAL": "86400",
+    }
+    served = await stack.enter_async_context(processes.holdfast(folder, settings))
+    return served.base, embedded.url
 
 
 async def _filled(dsn: str, http: aiohttp.ClientSession, base: str, runs: int) -> str:
@@ -115,7 +125,7 @@ async def _sum_usage(connection: asyncpg.Connection) -> bool:
         return await sum_next_hour(DatabaseConnection(connection)) is not None
 
 
-async def _short(empty: HoldfastClient, full: HoldfastClient) -> Line:
+async def _short(empty: HoldfastClient, full: HoldfastClient) -> list[Line]:
     """Runs per second, alternately in both databases."""
     rates: dict[HoldfastClient, list[float]] = {empty: [], full: []}
     for client in rates:
@@ -125,23 +135,20 @@ async def _short(empty: HoldfastClient, full: HoldfastClient) -> Line:
             found.append((await load(client.short, runs=600, at_once=16)).runs_per_second())
     ratio = median(own / other for own, other in zip(rates[full], rates[empty], strict=True))
     shown = [count(median(rates[client])) for client in (full, empty)]
-    return Line("16 at a time: runs/s", shown[0], shown[1], times(ratio), SHORT, ratio)
+    return [Line("16 at a time: runs/s", shown[0], shown[1], times(ratio), SHORT, ratio)]
 
 
 async def _lists(
     http: aiohttp.ClientSession, postgres: Postgres, base: str, title: str, paths: Lists
 ) -> list[Line]:
-    of_runs = title.startswith("runs")
-    return [
-        await _list(http, postgres, what, base + path, of_runs=of_runs)
-        for what, path in paths.items()
-    ]
+    mark = None if title == EXPORTS else RUNS if title.startswith("runs") else LIST
+    return [await _list(http, postgres, what, base + path, mark) for what, path in paths.items()]
 
 
 async def _list(
-    http: aiohttp.ClientSession, postgres: Postgres, what: str, url: str, *, of_runs: bool
+    http: aiohttp.ClientSession, postgres: Postgres, what: str, url: str, mark: Mark | None
 ) -> Line:
-    """The time of a request, and the CPU that Postgres spends on it, which a busy machine changes less."""
+    """The time of a request. The least one, and the CPU of Postgres, depend less on what else the machine does."""
     taken = []
     before = postgres.cpu_seconds()
     for _ in range(REQUESTS):
@@ -152,9 +159,9 @@ async def _list(
         taken.append(time.perf_counter() - began)
     spent = (postgres.cpu_seconds() - before) / REQUESTS
     p50, p95 = median(taken), quantiles(taken, n=20)[-1]
-    shown = f"{milliseconds(p50)}, p95 {milliseconds(p95)}, first {milliseconds(taken[0])}, {milliseconds(spent)} CPU"
-    worst = max(p95 / MOST_P95, p50 / MOST_P50_OF_RUNS if of_runs else 0)
-    return Line(what, shown, mark=RUNS if of_runs else LIST, judged=worst)
+    shown = f"{milliseconds(p50)}, p95 {milliseconds(p95)}, least {milliseconds(min(taken))}, {milliseconds(spent)} CPU"
+    worst = max(p95 / MOST_P95, p50 / MOST_P50_OF_RUNS if mark is RUNS else 0)
+    return Line(what, shown, mark=mark, judged=worst)
 
 
 def _report(text: str) -> None:

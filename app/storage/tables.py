@@ -91,6 +91,23 @@ threads = Table(
     CheckConstraint("queue_length >= 0", name="queue_length"),
     CheckConstraint("next_message_seq >= 1", name="next_message_seq"),
     Index(None, "tenant", "created_at", "id"),
+    # Threads without a resource or a parent have no entry, so that they start faster.
+    Index(
+        "threads_of_resources",
+        "tenant",
+        "resource_id",
+        "created_at",
+        "id",
+        postgresql_where=text("resource_id IS NOT NULL"),
+    ),
+    Index(
+        "threads_of_parents",
+        "tenant",
+        "parent_thread_id",
+        "created_at",
+        "id",
+        postgresql_where=text("parent_thread_id IS NOT NULL"),
+    ),
     # For searches by metadata. Threads without metadata have no entry, so that they start faster.
     Index(
         "threads_metadata",

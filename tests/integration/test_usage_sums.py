@@ -1,5 +1,7 @@
 """Totals of a period are the same with sums of hours and days as from the ledger alone."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,6 +17,7 @@ from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.storage.postgres.connection import Driver
 from app.storage.postgres.database import Database, RawPool
 from app.storage.usage import ledger, sums, totals
+from app.workers.periodic import retention
 from app.workers.periodic.retention import Retention, RetentionAges
 from tests.support.stored_runs import TENANT
 
@@ -182,3 +185,22 @@ async def test_the_retention_job_sums_each_hour_once(database: Database) -> None
     await database.pool.execute(_COPY.replace("TABLE kept", "TABLE again"))
     assert await database.pool.fetch("(TABLE kept EXCEPT TABLE again)") == []
     assert await database.pool.fetchval("SELECT sum(requests) FROM usage_hours") >= 28
+
+
+async def test_retention_pauses_as_long_as_each_transaction_took(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(_: asyncio.Event, seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    monkeypatch.setattr(retention, "wait_for_next", pause)
+    await bill(database.pool, Random(0), NOW() - timedelta(hours=4))
+    began = time.perf_counter()
+    await Retention(database, RetentionAges(), interval=60).run_once()
+    took = time.perf_counter() - began
+    assert len(pauses) >= 3
+    assert all(pauses)
+    assert sum(pauses) < took

@@ -34,9 +34,6 @@ def _conditions(wanted: RunFilter) -> Iterator[ColumnElement[bool] | TextClause]
     if one_of and RunStatus.DONE not in one_of:
         # Lets Postgres use the partial index `runs_unfinished`.
         yield text("runs.status <> 'done'")
-    if wanted.waiting_reason is not None:
-        # Lets Postgres use the partial index `runs_waiting_for`.
-        yield runs.c.waiting_reason.is_not(None)
     if wanted.paused is not None:
         has_request = runs.c.pause_requested_at.is_not(None)
         is_paused = and_(has_request, runs.c.status != RunStatus.DONE.value)
