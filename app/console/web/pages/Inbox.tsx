@@ -1,12 +1,14 @@
 /** Tickets that wait for people, and the card of the chosen one. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useAnnounced } from "../core/drawing/announce";
+import { listAgents } from "../core/api/agents";
 import { useInbox, type Inbox as InboxData } from "../core/inbox/list";
 import { useKeys } from "../core/keys";
 import { draw, useMe, useReady, useTitle } from "../core/page";
 import { countText, useOpenCount } from "../core/inbox/count";
 import { useSelection } from "../core/inbox/selection";
 import { useTicket } from "../core/ticket";
+import { useRead } from "../core/read";
 import { useNow } from "../core/time";
 import { idInPath, pageUrl, queryOf, setQuery, withQuery } from "../core/url";
 import { Icon } from "../parts/Icon";
@@ -32,6 +34,8 @@ function Inbox() {
   useTitle(`${count ? `(${count}) ` : ""}${card.ticket ? titleOf(card.ticket) : "Inbox"}`);
   useReady(inbox.isLoaded && (!chosen || card.ticket !== null || card.error !== null));
   const selection = useSelection(rows);
+  // Without the names, the filter has the agents of the rows.
+  const { value: agents } = useRead(listAgents, "agents");
   const newer = inbox.state.newer.length;
   const announced = useAnnounced(newer ? `${newer} new ${newer === 1 ? "ticket" : "tickets"}` : "");
   useInboxKeys(inbox, chosen, choose, selection.toggle);
@@ -49,7 +53,7 @@ function Inbox() {
           </p>
           <InboxFilters
             filters={filters}
-            agents={[...new Set(rows.map(({ agentId }) => agentId))]}
+            agents={[...new Set([...(agents ?? []).map(({ id }) => id), ...rows.map(({ agentId }) => agentId)])]}
             hasPeople={!!me && !me.isKeyless}
             onChange={change}
             isSelecting={selection.isOn}

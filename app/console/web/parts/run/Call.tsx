@@ -78,7 +78,7 @@ export function Call({ call, result, output, decision, children }: CallProps) {
 
 function DecidedBy({ decision: { action, by, at, reason } }: { decision: Decision }) {
   return (
-    <span class={`badge ${action === "edit" ? "warn" : ""}`} title={`${fullTime(at)}${reason ? `: ${reason}` : ""}`}>
+    <span class={`badge ${action === "edit" ? "warn" : "quiet"}`} title={`${fullTime(at)}${reason ? `: ${reason}` : ""}`}>
       {action === "edit" ? "edited" : wordOf(action)} by <SafeText text={by} />
     </span>
   );
