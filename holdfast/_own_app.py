@@ -1,7 +1,8 @@
-"""Checks, before anything is imported from `app`, that this name means Holdfast's own package.
+"""What has to happen before the rest of `app` is imported.
 
 Holdfast's code is the top-level package `app`. A project that has one of the same name earlier in the search
-path would otherwise fail with an import error deep inside.
+path would otherwise fail with an import error deep inside. And the command line imports structlog in its own
+way, before a module of `app` imports it.
 """
 
 import sys
@@ -33,10 +34,18 @@ def check_own_app() -> None:
         " Rename that package, or take its folder off PYTHONPATH and sys.path in processes that import"
         " holdfast."
     )
-    if Path(sys.argv[0]).name == "holdfast" or ["-m", "holdfast"] == sys.orig_argv[1:3]:
-        # The command line: a sentence and no traceback.
+    if _is_command_line():
+        # A sentence and no traceback.
         raise SystemExit(f"holdfast: {sentence}")
     raise ImportError(sentence, name="app")
 
 
+def _is_command_line() -> bool:
+    return Path(sys.argv[0]).name == "holdfast" or ["-m", "holdfast"] == sys.orig_argv[1:3]
+
+
 check_own_app()
+if _is_command_line():
+    from app.structlog_import import import_structlog
+
+    import_structlog()

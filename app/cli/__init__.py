@@ -5,7 +5,7 @@ with a code, without a traceback.
 """
 
 from app.cli.exit_codes import ExitCode
-from app.cli.structlog_import import import_structlog
+from app.structlog_import import import_structlog
 
 
 def main() -> None:

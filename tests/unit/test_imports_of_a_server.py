@@ -9,9 +9,9 @@ from alembic.script import ScriptDirectory
 from app.storage import schema_revision, unreleased
 
 _IMPORTED = """
-from app.cli.structlog_import import import_structlog
-import_structlog()
-import sys, app.cli.server.event_loop, app.cli.server.serving
+import sys
+sys.argv = ["holdfast", "serve"]
+import holdfast.__main__, app.cli.commands, app.cli.server.event_loop, app.cli.server.serving
 print(*sys.modules)
 """
 
@@ -27,6 +27,7 @@ def imported() -> set[str]:
     [
         "a2a",
         "alembic",
+        "attr",
         "app.llm.anthropic.model",
         "app.llm.google.model",
         "genai_prices",
