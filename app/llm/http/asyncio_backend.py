@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, cast
 import httpcore2
 
 from app.llm.http.chunk_coalescing import ChunkCoalescer
-from app.llm.http.direct_reads import DirectReads
 from app.llm.http.moving_timer import MovingTimer
 from app.llm.http.read_pacing import UNPACED_SECONDS, ReadPacing
 
@@ -96,7 +95,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._loop = asyncio.get_running_loop()
         self._asked_at = self._read_at = 0.0
         self._transport: asyncio.Transport | None = None
-        self._direct: DirectReads | None = None
         self._chunks = ChunkCoalescer()
         self._head = b""
         """The head of a request, until it is written together with its body."""
@@ -154,7 +152,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._send(self._head)
         self._pacing.begin_wait()
         try:
-            self._watch()
             if (due := self._due_at()) is not None:
                 await self._pacing.pause_until(due)
             return await self._read(max_bytes, timeout)
@@ -166,7 +163,7 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._pacing.begin_wait()
         try:
             if (due := self._due_at()) is not None:
-                await self._collect_until(due)
+                await self._pacing.pause_until(due)
             while self._chunks.can_take and (self._arrived or not self._ended):
                 if not self._arrived:
                     await self._arrival(timeout)
@@ -187,20 +184,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         if not interval or is_new or len(self._arrived) >= PACED_BYTES or self._ended:
             return None
         return self._read_at + interval
-
-    async def _collect_until(self, due: float) -> None:
-        """Let more tokens arrive, and read them all at once."""
-        if self._direct is None:
-            self._direct = DirectReads(self._open_transport)
-        if not self._is_paused:
-            self._direct.begin()
-        await self._pacing.pause_until(due)
-        self._arrived += self._direct.read()
-
-    def _watch(self) -> None:
-        """Have the event loop read what arrives."""
-        if self._direct is not None:
-            self._direct.end()
 
     async def _read(self, max_bytes: int, timeout: float | None) -> bytes:
         while self._arrived or not self._ended:
@@ -224,7 +207,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         return data
 
     async def _arrival(self, timeout: float | None) -> None:
-        self._watch()
         self._reader = self._loop.create_future()
         if timeout is not None:
             self._patience.wait_for(timeout)
@@ -255,7 +237,6 @@ class Connection(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         """Write to the socket, with the head of a request that waits for it. False if there is nothing."""
         self._head = b""
         if data:
-            self._watch()
             self._chunks.begin()
             self._asked_at = self._read_at = self._loop.time()
             self._open_transport.write(data)
