@@ -13,6 +13,7 @@ from tests.support.databases import Databases
 from tests.support.servers import Server, serving
 from tests.system.console.browser import TEST_SECONDS, using
 from tests.system.console.conftest import STEADY
+from tests.system.console.test_accessibility import check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TEST_SECONDS)]
 
@@ -38,6 +39,29 @@ async def test_a_run_is_paused_and_resumed(team: Server, browser: Browser) -> No
         await expect(head).to_contain_text("needs a person")
         await expect(user.button("Pause")).to_be_visible()
         assert (await client.run(run["id"]))["pause"] is None
+
+
+async def test_a_run_that_waits_for_a_background_task_shows_it_and_the_task_is_cancelled(
+    team: Server, browser: Browser
+) -> None:
+    async with team.client("ann") as client, using(browser, team.base, "task", key="ann") as user:
+        run = await client.settled((await client.start("spider", "CALL crawl {}"))["id"])
+        await user.open(f"runs/{run['id']}")
+        tasks = user.page.get_by_role("list", name="Background tasks")
+        await expect(tasks).to_contain_text("crawl")
+        await expect(tasks).to_contain_text("runs for")
+        await check(user)
+        await user.press("2")
+        await expect(user.page.locator(".span.task")).to_contain_text("crawl")
+        await user.button("Cancel the task").click()
+        await user.button("Cancel it").click()
+        await expect(user.page.locator(".run-head")).to_contain_text("succeeded")
+        await expect(tasks).to_have_count(0)
+        await user.button("Table").click()
+        row = user.page.get_by_role("row").filter(has_text="crawl").filter(has_text="cancelled")
+        await expect(row).to_have_count(1)
+        [task] = (await client.get(f"/v1/runs/{run['id']}/tasks"))["items"]
+        assert task["outcome"] == "cancelled"
 
 
 async def test_an_event_is_read_whole_when_it_is_opened_and_downloaded_whole(

@@ -77,9 +77,9 @@ interface Part {
   isIdle: boolean;
 }
 
-/** Stretches with work and without, in order. */
+/** Stretches with work of the run itself and without, in order. */
 function partsOf({ spans, start, end }: Timeline): Part[] {
-  const busy = merged(spans.filter(({ kind }) => kind !== "wait"), end);
+  const busy = merged(spans.filter(({ kind }) => kind === "model" || kind === "tool"), end);
   const parts: Part[] = [];
   let at = start;
   for (const one of busy) {

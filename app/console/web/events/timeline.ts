@@ -1,4 +1,5 @@
 /** What a run did and when, from its events: spans of work, waits between them, and marks of single moments. */
+import type { BackgroundTask } from "../core/api/backgroundTasks";
 import type { ListedEvent } from "../core/api/events";
 import { wordOf } from "../parts/Status";
 
@@ -10,7 +11,7 @@ export interface Piece {
 
 export interface Span {
   id: string;
-  kind: "model" | "tool" | "wait";
+  kind: "model" | "tool" | "task" | "wait";
   label: string;
   step: number | null;
   start: number;
@@ -60,6 +61,18 @@ const WAITS: Record<string, string> = {
   manual_pause: "paused",
   agent_version_unavailable: "waits for its version",
 };
+
+/** The timeline with the background tasks of the run below its steps. */
+export function withTasks(timeline: Timeline, tasks: readonly BackgroundTask[]): Timeline {
+  const spans = tasks.map((task): Span => {
+    const start = (task.startedAt ?? task.createdAt).getTime();
+    const problem = task.outcome === null || task.outcome === "succeeded" ? null : task.outcome;
+    const detail = [task.error, task.attempt > 1 ? `attempt ${task.attempt}` : ""].filter(Boolean).join(", ");
+    return { id: `task:${task.id}`, kind: "task", label: task.tool, step: null, start, end: task.finishedAt?.getTime() ?? null, problem, detail, firstToken: null, earlier: [] };
+  });
+  const end = Math.max(timeline.end, ...spans.map((span) => span.end ?? span.start));
+  return { ...timeline, spans: [...timeline.spans, ...spans], end };
+}
 
 export function timelineOf(events: readonly ListedEvent[]): Timeline {
   const reading: Reading = {

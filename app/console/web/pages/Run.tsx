@@ -71,7 +71,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
       <RunHead run={run}>
         <RunActions run={run} messages={state.messages} me={me} onDone={reload} />
       </RunHead>
-      {isWorthExplaining(run) && <Explain run={run} version={state.recordVersion} />}
+      {isWorthExplaining(run) && <Explain run={run} version={state.recordVersion} me={me} />}
       <p class="unseen" role="status">
         {announced}
       </p>

@@ -7,7 +7,7 @@ import type { RunState } from "../events/reduceRun";
 import { agentStateAt, stateAt } from "../events/replay";
 import { summaryOf } from "../events/summary";
 import { ticksOf, timeScale } from "../events/timeScale";
-import { timelineOf } from "../events/timeline";
+import { timelineOf, withTasks } from "../events/timeline";
 import { treeOf } from "../events/tree";
 
 let seq = 0;
@@ -31,6 +31,20 @@ const waited = () => [
 ];
 const brief = (events: ReturnType<typeof waited>) =>
   timelineOf(events).spans.map(({ kind, label, start, end, problem }) => [kind, label, start / 1000, end === null ? null : end / 1000, problem]);
+
+test("background tasks are below the steps, and no work of the run itself", () => {
+  const at = (second: number) => new Date(second * 1000);
+  const task = { id: "t", tool: "crawl", isDone: true, outcome: "failed", error: "no such page", attempt: 2, childRunId: null, createdAt: at(2), startedAt: at(3), finishedAt: at(4000) };
+  const open = { ...task, id: "u", outcome: null, isDone: false, error: null, attempt: 1, startedAt: null, finishedAt: null };
+  const timeline = withTasks(timelineOf(waited()), [task, open]);
+  const tasks = timeline.spans.filter(({ kind }) => kind === "task");
+  assert.deepEqual(tasks.map(({ label, start, end, problem, detail }) => [label, start, end, problem, detail]), [
+    ["crawl", 3000, 4_000_000, "failed", "no such page, attempt 2"],
+    ["crawl", 2000, null, null, ""],
+  ]);
+  assert.equal(timeline.end, 4_000_000);
+  assert.ok(timeScale(timeline, 500, false).stretches.some(({ isShort }) => isShort), "the wait is still drawn short");
+});
 
 test("a timeline has the model's answers, calls and waits, and who decided", () => {
   assert.deepEqual(brief(waited()), [

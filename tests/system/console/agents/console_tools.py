@@ -1,5 +1,6 @@
 """Tools for the console's tests."""
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -69,3 +70,10 @@ def send(file: str, ctx: ToolContext, hold: bool = False) -> str:
     while hold and not path.with_name(f"{path.name}.open").exists():
         time.sleep(0.02)
     return "sent"
+
+
+@tool(effect="read")
+async def crawl() -> str:
+    """Looks at all pages, which takes until it is cancelled."""
+    await asyncio.Event().wait()
+    return "never"

@@ -1,10 +1,12 @@
 /** Why a run doesn't move, and who has to act. */
 import { explainRun, type Explanation, type Run } from "../../core/api/runs";
+import type { Me } from "../../core/api/session";
 import { useRead } from "../../core/read";
 import { ago, clockTime, useNow } from "../../core/time";
 import { pageUrl } from "../../core/url";
 import { shortId } from "../../core/ids";
 import { withoutRequests } from "../../core/words/sentences";
+import { BackgroundTasks } from "./BackgroundTasks";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
 
@@ -13,7 +15,7 @@ export function isWorthExplaining(run: Run): boolean {
   return run.status !== "running" && run.outcome !== "succeeded";
 }
 
-export function Explain({ run, version }: { run: Run; version: number }) {
+export function Explain({ run, version, me }: { run: Run; version: number; me: Me | null }) {
   const { value: explanation, error, retry } = useRead((signal) => explainRun(run.id, signal), `${run.id}:${run.status}:${version}`);
   if (error) return <Failure error={error} onRetry={retry} />;
   if (!explanation) return null;
@@ -32,6 +34,7 @@ export function Explain({ run, version }: { run: Run; version: number }) {
         )}
       </ul>
       <Facts explanation={explanation} />
+      {run.waitingReason === "background_tasks" && <BackgroundTasks runId={run.id} version={version} me={me} />}
     </section>
   );
 }

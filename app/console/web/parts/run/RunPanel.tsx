@@ -55,7 +55,9 @@ export function RunPanel({ tab, run, state, me, at, onReplay }: RunPanelProps) {
       )}
       {tab === "conversation" && <Conversation state={past ?? state} me={me} runId={run.id} decisions={past ? NO_DECISIONS : decisions} />}
       {tab === "conversation" && !past && <RunComposer run={run} me={me} />}
-      {tab === "timeline" && <RunTimeline events={isReplay ? events.filter(({ seq }) => seq <= at) : events} />}
+      {tab === "timeline" && (
+        <RunTimeline events={isReplay ? events.filter(({ seq }) => seq <= at) : events} runId={run.id} version={version} isReplay={isReplay} />
+      )}
       {tab === "tree" && <RunTree run={run} version={version} />}
       {tab === "events" && <RunEvents runId={run.id} events={events} at={at} onReplay={onReplay} />}
       {tab === "audit" && <RunAudit runId={run.id} version={version} />}

@@ -1,15 +1,27 @@
 /** What a run did and when: a chart, and the same as a table. */
 import { useMemo, useState } from "preact/hooks";
 import type { ListedEvent } from "../../core/api/events";
+import { listTasks } from "../../core/api/backgroundTasks";
+import { useRead } from "../../core/read";
 import { clockTime } from "../../core/time";
-import { timelineOf, type Timeline } from "../../events/timeline";
+import { timelineOf, withTasks, type Timeline } from "../../events/timeline";
 import { Empty } from "../States";
 import { Gantt, spanDuration } from "./Gantt";
 
 const MOST_ROWS = 1000;
 
-export function RunTimeline({ events }: { events: readonly ListedEvent[] }) {
-  const timeline = useMemo(() => timelineOf(events), [events]);
+interface RunTimelineProps {
+  events: readonly ListedEvent[];
+  runId: string;
+  /** Grows when the run has changed. */
+  version: number;
+  isReplay: boolean;
+}
+
+export function RunTimeline({ events, runId, version, isReplay }: RunTimelineProps) {
+  // Without them the timeline has the run's own work. A task has no events, so a past run has none.
+  const { value: tasks } = useRead((signal) => listTasks(runId, signal), `${runId}:${version}`, !isReplay);
+  const timeline = useMemo(() => withTasks(timelineOf(events), isReplay ? [] : (tasks ?? [])), [events, tasks, isReplay]);
   const [asTable, showTable] = useState(false);
   const [isTrueScale, setTrueScale] = useState(false);
   if (!timeline.spans.length) return <Empty title="The run hasn’t begun" />;
@@ -41,7 +53,7 @@ export function RunTimeline({ events }: { events: readonly ListedEvent[] }) {
 function Legend() {
   return (
     <p class="row tiny quiet legend" aria-hidden="true">
-      <span class="key model" /> model <span class="key tool" /> tool <span class="key wait" /> wait
+      <span class="key model" /> model <span class="key tool" /> tool <span class="key task" /> background task <span class="key wait" /> wait
     </p>
   );
 }

@@ -21,15 +21,13 @@ export function ThreadRow({ thread, isChosen, now }: { thread: Thread; isChosen:
           <SafeText text={last.text.replace(/\s+/g, " ")} />
         </span>
       )}
-      <span class="quiet small">
-        {messageCount} {messageCount === 1 ? "message" : "messages"}
+      <span class="row small whole">
+        <span class="quiet grow">
+          {messageCount} {messageCount === 1 ? "message" : "messages"}
         {queueLength > 0 && `, ${queueLength} queued`}
-      </span>
-      {openRunId && (
-        <span class="small">
-          <Mark look={["others", "open run", "quiet"]} />
         </span>
-      )}
+        {openRunId && <Mark look={["others", "open run", "quiet"]} />}
+      </span>
     </a>
   );
 }
