@@ -1,6 +1,6 @@
 """The open connections to model servers.
 
-The HTTP stack's own pool looks at every connection before and after each request, which takes about a
+The HTTP stack's own pool looks at every connection before and after each request, which takes half a
 millisecond with 500 open answers. This one has no limit on connections, so no request waits for one: it takes
 an idle connection of its server, or a new one.
 """
