@@ -7,9 +7,11 @@ from statistics import median, quantiles
 import aiohttp
 import asyncpg
 
+from app.storage.children import lost_followups
 from app.storage.postgres.connect import DatabaseOptions
 from app.storage.postgres.database import Database
 from app.storage.postgres.urls import asyncpg_dsn
+from app.storage.runs import unattended
 from app.workers.periodic.retention import Retention, RetentionAges, RetentionJob, retention_jobs
 from bench.clients import HoldfastClient, load
 from bench.table import Line, Mark, count, milliseconds, times
@@ -47,6 +49,7 @@ async def upkeep(
     lines = [await _deletions(url, http, base)]
     database = await Database.open(url, DatabaseOptions(pool_size=2, hot_pool_size=2))
     try:
+        lines.append(await _sweeps(database))
         jobs = dict(retention_jobs(AGES))
         lines += [line for name, job in jobs.items() if (line := await _job(database, name, job))]
         lines.append(await _meanwhile(database, client))
@@ -66,6 +69,25 @@ async def _deletions(url: str, http: aiohttp.ClientSession, base: str) -> Line:
             response.raise_for_status()
         taken.append(time.perf_counter() - began)
     return _timed("deletion of a thread with 9 runs", taken, DELETION)
+
+
+async def _sweeps(database: Database) -> Line:
+    """The searches for runs that a worker should execute, and for children of runs. Each process that sweeps makes them."""
+    taken = []
+    for _ in range(TRANSACTIONS):
+        began = time.perf_counter()
+        async with database.transaction() as connection:
+            await unattended.without_owner(connection, heartbeat_timeout=10, grace=10, limit=100)
+            await unattended.with_cancel_request(
+                connection, heartbeat_timeout=10, grace=10, limit=100
+            )
+            await unattended.with_unnoticed_decision(connection, grace=10, limit=100)
+            await unattended.with_unread_input(connection, grace=10, limit=100)
+            await unattended.resumed(connection, grace=10, limit=100)
+            await unattended.past_rate_limit(connection, grace=10, limit=100)
+            await lost_followups.of_children(connection, grace=10, limit=100)
+        taken.append(time.perf_counter() - began)
+    return _timed("the sweeper's searches", taken, SHORT_TRANSACTION)
 
 
 async def _job(database: Database, name: str, job: RetentionJob) -> Line | None:

@@ -376,6 +376,13 @@ runs = Table(
         "root_run_id",
         postgresql_where=text("parent_run_id IS NOT NULL"),
     ),
+    # For the sweeper: child runs whose parent may be done.
+    Index(
+        "runs_unfinished_children",
+        "tenant",
+        "parent_run_id",
+        postgresql_where=text("parent_run_id IS NOT NULL AND status <> 'done'"),
+    ),
     # Finished child runs that are to be deleted.
     Index(
         "runs_to_delete",

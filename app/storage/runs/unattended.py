@@ -17,6 +17,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    true,
 )
 
 from app.domain.ids import AgentVersion, RunId, Tenant, ThreadId
@@ -120,13 +121,21 @@ _HAS_OPEN_LIMIT = exists().where(
     _limit_tickets.c.kind == TicketKind.LIMIT.value,
     _limit_tickets.c.status == TicketStatus.OPEN.value,
 )
-_WITH_UNNOTICED_DECISION = prepared(
-    select(*_key_columns)
-    .join_from(tickets, runs, (tickets.c.tenant == runs.c.tenant) & (tickets.c.run_id == runs.c.id))
+_unapplied = (
+    select(tickets.c.tenant, tickets.c.run_id, tickets.c.updated_at)
     .where(
         tickets.c.status.in_(("decided", "expired")),
         tickets.c.applied_at.is_(None),
         tickets.c.updated_at < func.now() - GRACE,
+    )
+    .subquery("unapplied")
+)
+# With an offset, Postgres reads each ticket's run by its key, instead of all runs that wait.
+_run_of_unapplied = (
+    select(*_key_columns)
+    .where(
+        runs.c.tenant == _unapplied.c.tenant,
+        runs.c.id == _unapplied.c.run_id,
         runs.c.status == RunStatus.WAITING.value,
         runs.c.waiting_reason.not_in(
             (WaitingReason.AGENT_VERSION_UNAVAILABLE.value, WaitingReason.RATE_LIMIT.value)
@@ -134,7 +143,13 @@ _WITH_UNNOTICED_DECISION = prepared(
         NOT_PAUSED,
         ~_HAS_OPEN_LIMIT,
     )
-    .order_by(tickets.c.updated_at)
+    .offset(0)
+    .lateral("run")
+)
+_WITH_UNNOTICED_DECISION = prepared(
+    select(*_run_of_unapplied.c)
+    .join_from(_unapplied, _run_of_unapplied, true())
+    .order_by(_unapplied.c.updated_at)
     .limit(LIMIT)
 )
 
