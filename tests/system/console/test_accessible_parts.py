@@ -116,6 +116,9 @@ async def test_each_tab_of_a_run_in_error_and_without_content(
         for tab in TABS:
             await user.open(f"runs/{empty['id']}?tab={tab}")
             await check(user)
+        await user.open(f"runs/{run['id']}?tab=state")
+        await expect(user.page.get_by_role("list", name="Open tickets")).to_be_visible()
+        await check(user)
         user.expected_statuses = {503}
         for address in (*refused, "**/v1/run-summaries?*", f"{base}?include=state"):
             await user.page.route(address, refuse)

@@ -49,6 +49,8 @@ async def test_a_ticket_of_a_child_names_the_run_at_the_top(team: Server, browse
         await below.click()
         await ann.page.wait_for_url("**/console/runs/*?tab=tree")
         await ann.ready()
+        explained = ann.page.locator(".explain").get_by_role("link", name="clerk wants to run")
+        await expect(explained).to_have_attribute("href", f"/console/tickets/{ticket['id']}")
         child = ann.page.get_by_role("region", name="Tree of runs").get_by_role("link").nth(1)
         await expect(child).to_have_attribute("href", f"/console/runs/{ticket['run_id']}")
         await child.click()

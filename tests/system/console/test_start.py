@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.support.servers import serving
 from tests.system.console.browser import TEST_SECONDS, using
@@ -32,6 +32,25 @@ async def test_the_first_run_is_started_and_approved_with_clicks(
             assert found is not None
             run = await client.ended(found[1])
             assert "Refunded 80" in str(await client.get(f"/v1/runs/{run['id']}/snapshot"))
+
+
+async def test_a_page_whose_files_are_gone_asks_for_a_reload(
+    shared_database_url: str, browser: Browser
+) -> None:
+    """As while servers are updated, and another one of them has the page's files."""
+    async with serving(shared_database_url, pool_timeout=60.0) as server:
+        async with using(browser, server.base, "gone") as user:
+            user.expected_statuses = {404}
+            await user.page.route("**/console/assets/*.js", gone)
+            await user.page.goto(f"{server.base}/console/runs")
+            await user.sees("Perhaps the server was updated: reload it.")
+            await user.page.unroute_all()
+            await user.page.reload()
+            await user.ready()
+
+
+async def gone(route: Route) -> None:
+    await route.fulfill(status=404)
 
 
 async def test_a_start_that_is_refused_can_be_corrected(

@@ -64,6 +64,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
     setAt(seq);
     setQuery({ at: seq === null ? null : String(seq) });
   };
+  const openTickets = state.tickets.filter(({ status, kind }) => status === "open" && kind !== "child" && kind !== "event");
   const announced = useAnnounced(lookOf(run)[1]);
   useTicketInAddress(run.id, state.tickets, replay);
   return (
@@ -71,7 +72,7 @@ function RunView({ run, state, me, reload }: RunViewProps) {
       <RunHead run={run}>
         <RunActions run={run} messages={state.messages} me={me} onDone={reload} />
       </RunHead>
-      {isWorthExplaining(run) && <Explain run={run} version={state.recordVersion} me={me} />}
+      {isWorthExplaining(run) && <Explain run={run} version={state.recordVersion} me={me} tickets={tab === "conversation" ? [] : openTickets} />}
       <p class="unseen" role="status">
         {announced}
       </p>

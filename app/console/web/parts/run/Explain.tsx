@@ -1,5 +1,6 @@
 /** Why a run doesn't move, and who has to act. */
 import { explainRun, type Explanation, type Run } from "../../core/api/runs";
+import type { Ticket } from "../../core/api/tickets";
 import type { Me } from "../../core/api/session";
 import { useRead } from "../../core/read";
 import { ago, clockTime, useNow } from "../../core/time";
@@ -9,13 +10,22 @@ import { withoutRequests } from "../../core/words/sentences";
 import { BackgroundTasks } from "./BackgroundTasks";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
+import { titleOf } from "../tickets/TicketCard";
 
 /** Open by itself unless the run executes or has succeeded: then there is nothing to explain. */
 export function isWorthExplaining(run: Run): boolean {
   return run.status !== "running" && run.outcome !== "succeeded";
 }
 
-export function Explain({ run, version, me }: { run: Run; version: number; me: Me | null }) {
+interface ExplainProps {
+  run: Run;
+  version: number;
+  me: Me | null;
+  /** Open tickets that the page doesn't show elsewhere. */
+  tickets: readonly Ticket[];
+}
+
+export function Explain({ run, version, me, tickets }: ExplainProps) {
   const { value: explanation, error, retry } = useRead((signal) => explainRun(run.id, signal), `${run.id}:${run.status}:${version}`);
   if (error) return <Failure error={error} onRetry={retry} />;
   if (!explanation) return null;
@@ -33,6 +43,17 @@ export function Explain({ run, version, me }: { run: Run; version: number; me: M
           </li>
         )}
       </ul>
+      {tickets.length > 0 && (
+        <ul class="row small" aria-label="Open tickets">
+          {tickets.map((ticket) => (
+            <li key={ticket.id}>
+              <a href={pageUrl.ticket(ticket.id)}>
+                <SafeText text={titleOf(ticket)} />
+              </a>
+            </li>
+          ))}
+        </ul>
+      )}
       <Facts explanation={explanation} />
       {run.waitingReason === "background_tasks" && <BackgroundTasks runId={run.id} version={version} me={me} />}
     </section>
