@@ -11,6 +11,7 @@ from app.clock import new_id
 from app.domain.agents.specs import AgentSpec
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer, CheckpointSaved
 from app.domain.children.background_tasks import TaskStatus
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import InferenceFailed, PluginFailed
 from app.domain.events.input_events import InputDelivered
 from app.domain.events.run_events import CancelRequested, RunCreated, RunStart
@@ -18,7 +19,6 @@ from app.domain.events.ticket_events import TicketDecided
 from app.domain.ids import MessageId, RunId, TaskId, ThreadId, WorkerId
 from app.domain.json_values import Json, JsonObject
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import (
     Created,

@@ -16,9 +16,9 @@ from app.commands.tickets.decide import Decided, decide
 from app.commands.tickets.decide_at_once import decide_at_once
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import RunId, WorkerId
 from app.domain.principals import Principal
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from app.storage.runs.claims import ClaimHere
@@ -58,8 +58,8 @@ async def decide_and_execute(
     """
     async with _reserve_slot(worker) as slot:
         decided = None
-        if slot.worker_id is not None and once is None:
-            decided = await decide_at_once(ctx, principal, run_id, requests, slot.worker_id)
+        if slot.worker is not None and once is None:
+            decided = await decide_at_once(ctx, principal, run_id, requests, slot.worker)
         if decided is None:
             decided = await decide(
                 *(ctx, principal, run_id, requests),
@@ -102,19 +102,20 @@ class _Slot:
     """A slot that is reserved for at most one run; missing if the worker has none free."""
 
     def __init__(self, worker: Worker | None) -> None:
-        self._worker = worker
+        self.worker = worker
+        """The worker whose slot this is, until the slot is used."""
 
     @property
     def is_missing(self) -> bool:
-        return self._worker is None
+        return self.worker is None
 
     @property
     def worker_id(self) -> WorkerId | None:
-        return None if self._worker is None else self._worker.worker_id
+        return None if self.worker is None else self.worker.worker_id
 
     @property
     def claim(self) -> ClaimHere | None:
-        return None if self._worker is None else self._worker.claim_in
+        return None if self.worker is None else self.worker.claim_in
 
     def launch(self, claimed: ClaimedRun) -> None:
         """Execute a run that the command's transaction claimed."""
@@ -135,7 +136,7 @@ class _Slot:
             worker.slots.free()
 
     def _take(self) -> Worker | None:
-        worker, self._worker = self._worker, None
+        worker, self.worker = self.worker, None
         return worker
 
 

@@ -20,9 +20,9 @@ from app.backends.remote.run import target_in
 from app.commands.runs.end_idle import is_of_remote_agent
 from app.commands.threads.save_summary import bill_late_summary, save_late_summary
 from app.domain.agents.specs import AgentSpec
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import DatabaseUnavailable, InferenceFailed, OwnershipLost, PluginFailed
 from app.domain.ids import AgentId, AgentVersion
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord
 from app.domain.runs.terminations import WORKER_LOST, termination_to_json
 from app.events.journal import Journal

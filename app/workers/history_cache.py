@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app import telemetry
+from app.domain.claims.stored_progress import HistoryMark, StoredProgress
 from app.domain.ids import Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
 from app.domain.threads.messages import LoggedMessage
 from app.storage.checkpoints import loading
-from app.storage.checkpoints.loading import HistoryMark, StoredProgress
 from app.storage.postgres.database import RawPool
 
 DEFAULT_BYTES = 64_000_000
@@ -67,9 +67,26 @@ class HistoryCache:
             if (log := self._extended(key, known, read)) is not None:
                 return log, read
         read = await loading.load(pool, run, with_progress=with_progress)
+        return self._whole(key, read), read
+
+    def first_unknown(self, key: Key) -> int:
+        """The number of the message from which on a thread must be read: the last one that is known, or 1."""
+        known = self.get(key)
+        return 1 if known is None else known.last.seq
+
+    def log_with(self, run: RunRecord, read: StoredProgress) -> list[LoggedMessage] | None:
+        """The log of a run's thread, from what is known and what the run's claim has read. None if the log has to
+        be loaded."""
+        key = (run.tenant, run.thread_id)
+        if read.from_seq == 1:
+            return self._whole(key, read)
+        known = self.get(key)
+        return None if known is None else self._extended(key, known, read)
+
+    def _whole(self, key: Key, read: StoredProgress) -> list[LoggedMessage]:
         telemetry.histories_read.labels("all").inc()
         self._put(key, KnownHistory(tuple(read.log), read.mark, sum(read.log_bytes)))
-        return list(read.log), read
+        return list(read.log)
 
     def _extended(
         self, key: Key, known: KnownHistory, read: StoredProgress

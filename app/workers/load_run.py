@@ -3,7 +3,8 @@
 from app.backends.remote.run import RemoteRun
 from app.commands.tool_owner import ToolOwner
 from app.domain.agents.specs import AgentSpec
-from app.domain.runs.claimed_run import ClaimedRun
+from app.domain.claims.claimed_run import ClaimedRun
+from app.domain.claims.stored_progress import StoredProgress
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage
 from app.events.journal import Journal
@@ -13,7 +14,6 @@ from app.runtime.cancellation import Interruption
 from app.runtime.compaction.compaction import Compaction, StartTask
 from app.runtime.run_session import ActivationStart
 from app.storage.checkpoints import loading
-from app.storage.checkpoints.loading import StoredProgress
 from app.workers.execution_context import ExecutionContext
 from app.workers.files.run_files import RunFiles
 from app.workers.files.tool_files import StoredToolFiles
@@ -128,6 +128,10 @@ async def _stored(
     is_first = record.attempt == 1
     if claimed.log is not None and is_first:
         return list(claimed.log), ActivationStart(continues=claimed.is_announced)
+    if (read := claimed.progress) is not None:
+        known = context.histories.log_with(record, read)
+        if known is not None:
+            return known, _start_of(claimed, read)
     log, stored = await context.histories.load(
         context.database.pool, record, with_progress=not is_first
     )

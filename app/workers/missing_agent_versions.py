@@ -3,10 +3,10 @@
 import structlog
 
 from app.domain.checkpoints import Checkpoint, PendingEvent
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.events.run_events import RunStart
 from app.domain.events.run_finish import finish_suspended
 from app.domain.events.step_events import StepEnd, StreamReset
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import Waiting, waiting_reason
 from app.domain.tickets.tickets import TicketStatus

@@ -3,8 +3,8 @@
 import structlog
 
 from app import telemetry
-from app.domain.ids import RunId, Tenant, WorkerId
-from app.domain.runs.claimed_run import ClaimedRun
+from app.domain.claims.claimed_run import ClaimedRun
+from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.events.fanout.cancel_hints import decode_cancel_hint
 from app.events.sse_encoding import EventBatch
 from app.storage.postgres.database import Connection
@@ -109,6 +109,10 @@ class Worker:
             unless_lost=SUSPECT_LOSSES,
         )
         return None if claimed is None else _claimed_run(claimed)
+
+    def first_unknown_message(self, tenant: Tenant, thread_id: ThreadId) -> int:
+        """The number of the message from which on a thread's log must be read here."""
+        return self._context.histories.first_unknown((tenant, thread_id))
 
     def launch(self, claimed: ClaimedRun) -> None:
         """Execute a claimed run in a reserved slot."""

@@ -9,9 +9,11 @@ import pytest
 
 from app.commands.tickets.decide_at_once import decide_at_once
 from app.domain.runs.runs import RunStatus
+from app.domain.tickets.tickets import TicketStatus
 from app.llm.scripted.scripts import SCRIPTS
-from app.storage.tickets.decide_and_claim import DecidedAndClaimed, decide_and_claim
+from app.storage.checkpoints.decide_and_claim import DecidedAndClaimed, decide_and_claim
 from app.workers.direct_start import decide_and_execute
+from app.workers.worker import Worker
 from tests.support.conditions import eventually
 from tests.support.contents import contents
 from tests.support.probes import Probe
@@ -31,12 +33,17 @@ async def waiting(
     async with open_replica(url, catalog, SCRIPTS["plain"]) as replica:
         run = await replica.start(prompt)
         await run.finished()
-
-        async def is_idle() -> bool:
-            return replica.worker.executing == 0
-
-        await eventually(is_idle)
+        await idle(replica)
         yield replica, run
+
+
+async def idle(replica: Replica) -> None:
+    """Wait until the replica executes no run."""
+
+    async def is_idle() -> bool:
+        return replica.worker.executing == 0
+
+    await eventually(is_idle)
 
 
 @pytest.fixture
@@ -47,9 +54,9 @@ def guarded() -> Probe:
 def after_its_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Awaitable[Any]]) -> None:
     """Make a change between the read and the write of the decision."""
 
-    async def late(*arguments: Any) -> DecidedAndClaimed | None:
+    async def late(*arguments: Any, from_seq: int) -> DecidedAndClaimed | None:
         await change()
-        return await decide_and_claim(*arguments)
+        return await decide_and_claim(*arguments, from_seq=from_seq)
 
     monkeypatch.setattr("app.commands.tickets.decide_at_once.decide_and_claim", late)
 
@@ -105,7 +112,7 @@ async def test_a_change_by_others_leaves_the_decision_to_the_locking_command(
         else:
             await changed()
         answers = [decision(ticket.id, "approve")]
-        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me) is None
+        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker) is None
         assert stored == [await contents(replica.database.pool)]
 
 
@@ -128,7 +135,7 @@ async def test_a_batch_of_which_one_ticket_has_changed_writes_nothing(
 
         after_its_read(monkeypatch, expire_one)
         answers = [decision(first.id, "approve"), decision(second.id, "approve")]
-        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me) is None
+        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker) is None
         assert stored == [await contents(replica.database.pool)]
 
 
@@ -142,7 +149,7 @@ async def test_a_batch_is_decided_and_claimed_together(database_url: str, guarde
             decision(first.id, "approve", reason="fine"),
             decision(second.id, "reject", reason="too much"),
         ]
-        decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me)
+        decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker)
         assert decided is not None
         assert decided.claimed is not None
         assert (await run.now()).status is RunStatus.RUNNING
@@ -174,7 +181,7 @@ async def test_of_two_decisions_at_the_same_time_one_takes_effect(
 
         async def decide_as(reason: str) -> None:
             answers = [decision(ticket.id, "approve", reason=reason)]
-            decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me)
+            decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker)
             written.append(decided is not None)
 
         async with anyio.create_task_group() as tasks:
@@ -198,7 +205,7 @@ async def test_an_id_that_was_refused_before_is_left_to_the_locking_command(
         )
         before = await contents(replica.database.pool)
         answers = [decision(ticket.id, "approve", decision_id="mine")]
-        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me) is None
+        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker) is None
         assert await contents(replica.database.pool) == before
 
 
@@ -214,7 +221,7 @@ async def test_a_run_that_was_claimed_or_got_a_message_meanwhile_is_left_to_the_
         pool = replica.database.pool
         after_its_read(monkeypatch, lambda: pool.execute(f"UPDATE runs SET {change}"))
         answers = [decision(ticket.id, "approve")]
-        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.me) is None
+        assert await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker) is None
         assert await pool.fetchval("SELECT count(*) FROM decisions") == 0
 
 
@@ -233,4 +240,43 @@ async def test_the_other_way_decides_what_changed_meanwhile(
         await decide_and_execute(replica.ctx, replica.worker, ANN, run.id, answers)
         emitted = await run.finished(2)
         assert emitted[-1]["termination"] == {"type": "natural_end"}
+        assert len(guarded.handed) == 1
+
+
+async def test_the_claim_reads_only_the_messages_that_the_worker_does_not_know(
+    database_url: str, guarded: Probe
+) -> None:
+    async with waiting(database_url, guarded) as (replica, run):
+        for _ in range(2):
+            [ticket] = await run.tickets()
+            known = replica.worker.first_unknown_message(run.record.tenant, run.thread_id)
+            answers = [decision(ticket.id, "approve")]
+            decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker)
+            assert decided is not None
+            assert decided.claimed is not None
+            progress = decided.claimed.progress
+            assert progress is not None
+            assert progress.from_seq == known
+            assert [each.seq for each in progress.log] == [*range(known, decided.claimed.next_seq)]
+            assert [each.status for each in progress.tickets] == [TicketStatus.DECIDED]
+            assert replica.worker.slots.reserve()
+            replica.worker.launch(decided.claimed)
+            await run.finished(2)
+            run = await replica.start("CALL guarded {}", thread_id=run.thread_id)
+            await run.finished()
+            await idle(replica)
+        assert known > 1
+
+
+async def test_a_log_that_the_worker_no_longer_knows_is_loaded(
+    database_url: str, guarded: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with waiting(database_url, guarded) as (replica, run):
+        [ticket] = await run.tickets()
+        monkeypatch.setattr(Worker, "first_unknown_message", lambda *_: 2)
+        answers = [decision(ticket.id, "approve")]
+        await decide_and_execute(replica.ctx, replica.worker, ANN, run.id, answers)
+        emitted = await run.finished(2)
+        assert emitted[-1]["termination"] == {"type": "natural_end"}
+        # The model's script reads the prompt again, so it had the whole log.
         assert len(guarded.handed) == 1

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from app.domain.claims.stored_progress import StoredProgress
 from app.domain.events.run_events import RUN_FINISH, RUN_START
 from app.domain.events.step_events import STEP_END, STEP_START
 from app.domain.runs.runs import NewRun
 from app.storage.checkpoints import loading
-from app.storage.checkpoints.loading import StoredProgress
 from app.storage.events import batched_append
 from app.storage.events.batched_append import Flush
 from app.storage.events.event_log import EventEntry

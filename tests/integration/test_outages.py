@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import CallId
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.events.unsaved_bytes import MAX_UNSAVED_BYTES
 from app.llm.scripted.model import Call, Gate, in_order, turn

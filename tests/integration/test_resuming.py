@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.commands.tickets.decide import decide
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import Conflict, Invalid, NotFound
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunStatus
 from app.domain.tickets.tickets import TicketStatus
 from app.llm.scripted.scripts import SCRIPTS
@@ -143,11 +143,11 @@ async def test_no_statement_about_a_run_is_repeated_while_it_is_decided_and_resu
     # Statements of many runs, which have arrays of ids, commit new rows each time.
     repeated = Counter(query for query, args in executed if about_run & {*map(str, args)})
     assert [query for query, times in repeated.items() if times > 1] == []
-    read, write, load = repeated
+    read, write = repeated
     assert ("FROM runs" in read, "FOR NO KEY UPDATE" in read) == (True, False)
     written = ("INTO decisions", "UPDATE tickets", "UPDATE runs", "INTO events")
     assert [part in write for part in written] == [True] * len(written)
-    assert "tool_calls" in load
+    assert "tool_calls" in write
 
 
 async def test_a_process_without_a_worker_leaves_the_run_to_others(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from app.domain.agents.specs import AgentSpec
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.events.run_events import PauseEnded, PauseRequested
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.pauses import PauseRequest
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent

@@ -16,9 +16,9 @@ from app.commands.tickets.decide import decide
 from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext, ServiceLimits
 from app.domain.agents.specs import AgentSpec
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import DecisionAnswer
 from app.domain.tickets.tickets import Ticket

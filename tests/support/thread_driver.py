@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from app.domain.agents.specs import AgentSpec, ToolExecution
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import OwnershipLost
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import Running, Waiting
 from app.domain.runs.terminations import WORKER_LOST
 from app.domain.tickets.decisions import Action, DecisionAnswer

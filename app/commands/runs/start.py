@@ -18,12 +18,12 @@ from app.commands.runs.new_run import (
 from app.commands.runs.require_prices import require_prices
 from app.context import ServiceContext
 from app.domain.checkpoints import PendingEvent
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import Conflict
 from app.domain.events.run_events import RunStart
 from app.domain.files.files import media_of
 from app.domain.ids import Tenant, WorkerId
 from app.domain.principals import Principal, Scope
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import NewRun, Running, RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage

@@ -14,11 +14,11 @@ from app.commands.tickets.decision_types import DecisionRequest, DecisionResult,
 from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
 from app.commands.tickets.rejections import record_rejection
 from app.context import ServiceContext
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import Invalid, Refusal
 from app.domain.events.ticket_events import TicketDecided, TicketVoted
 from app.domain.ids import RunId, Tenant, canonical_uuid
 from app.domain.principals import Principal, Scope
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.events.transaction import Transaction

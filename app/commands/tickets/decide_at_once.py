@@ -4,7 +4,10 @@ This is the frequent decision: it takes effect, resumes its run, and this proces
 do it instead of seven. `decide` does everything else: votes, repetitions, refusals, remembered rules and children.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
 
 from app import telemetry
 from app.commands.tickets.decide import Decided
@@ -12,13 +15,25 @@ from app.commands.tickets.decision_types import DecisionRequest, DecisionResult,
 from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
 from app.context import ServiceContext
 from app.domain.checkpoints import PendingEvent
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import Refusal
-from app.domain.ids import RunId, WorkerId
+from app.domain.ids import RunId, Tenant, ThreadId, TicketKey, WorkerId
 from app.domain.principals import Principal, Scope
-from app.domain.tickets.tickets import TicketKind
+from app.domain.tickets.decisions import Decision
+from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.events.sse_encoding import EventBatch
+from app.storage.checkpoints.decide_and_claim import decide_and_claim, read_waiting
 from app.storage.events.event_log import entry
-from app.storage.tickets.decide_and_claim import decide_and_claim, read_waiting
+
+
+class RunOwner(Protocol):
+    """The worker that will execute the run."""
+
+    @property
+    def worker_id(self) -> WorkerId: ...
+
+    def first_unknown_message(self, tenant: Tenant, thread_id: ThreadId) -> int:
+        """The number of the message from which on the worker has to read a thread's log."""
 
 
 async def decide_at_once(
@@ -26,25 +41,29 @@ async def decide_at_once(
     principal: Principal,
     run_id: RunId,
     requests: Sequence[DecisionRequest],
-    owner: WorkerId,
+    owner: RunOwner,
 ) -> Decided | None:
-    """Record the answers and claim the run for `owner`. Returns None, with nothing changed, if `decide` has to
-    do it."""
+    """Record the answers and claim the run for `owner`, with what its execution needs. Returns None, with nothing
+    changed, if `decide` has to do it."""
     principal.require(Scope.DECISIONS_WRITE)
     at = ctx.events.now()
     async with ctx.database.reading_by_key() as connection:
         read = await read_waiting(connection, principal.tenant, run_id)
         if read is None:
             return None
-        record, open_tickets = read
+        record, unsettled = read
         try:
             results = await evaluate_decisions(
-                *(ctx, connection, at, principal, record, open_tickets, requests, DecisionAttempt())
+                *(ctx, connection, at, principal, record, unsettled, requests, DecisionAttempt())
             )
         except Refusal:
             return None
-    answered = {result.ticket.id for result in results}
-    still_open = tuple(ticket for ticket in open_tickets if ticket.id not in answered)
+    answered = {result.ticket.id: result.decision for result in results}
+    still_open = tuple(
+        ticket
+        for ticket in unsettled
+        if ticket.status is TicketStatus.OPEN and ticket.id not in answered
+    )
     if not all(map(_is_simple, results)) or any(
         ticket.kind is TicketKind.LIMIT for ticket in still_open
     ):
@@ -53,8 +72,10 @@ async def decide_at_once(
         entry(PendingEvent(ticket_decided(result.ticket, result.decision), None))
         for result in results
     ]
-    answers = [(result.ticket.id, result.decision) for result in results]
-    written = await decide_and_claim(ctx.database.pool, record, answers, events, owner, at)
+    written = await decide_and_claim(
+        *(ctx.database.pool, record, [*answered.items()], events, owner.worker_id, at),
+        from_seq=owner.first_unknown_message(record.tenant, record.thread_id),
+    )
     if written is None:
         return None
     ctx.publisher.publish(
@@ -62,7 +83,25 @@ async def decide_at_once(
     )
     for result in results:
         telemetry.decisions.labels(result.decision.answer.action.value).inc()
-    return Decided(record, tuple(results), still_open, claimed=written.claimed)
+    claimed = _with_tickets(written.claimed, unsettled, answered, at)
+    return Decided(record, tuple(results), still_open, claimed=claimed)
+
+
+def _with_tickets(
+    claimed: ClaimedRun,
+    unsettled: Sequence[Ticket],
+    answered: Mapping[TicketKey, Decision],
+    at: datetime,
+) -> ClaimedRun:
+    """The claimed run with its tickets as the statement has left them."""
+    assert claimed.progress is not None
+    tickets = [
+        ticket
+        if (decision := answered.get(ticket.id)) is None
+        else replace(ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=at)
+        for ticket in unsettled
+    ]
+    return replace(claimed, progress=replace(claimed.progress, tickets=tickets))
 
 
 def _is_simple(result: DecisionResult) -> bool:

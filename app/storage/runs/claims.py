@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import asyncpg
 
 from app.domain.checkpoints import PendingEvent
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.events.input_events import InputDelivered
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import NewRun, RunRecord, RunStatus
 from app.storage.codec import insert_messages, message_values, run_of, storable_json
 from app.storage.events.columns import EVENTS, event_values

@@ -2,20 +2,25 @@
 
 Between the two no row is locked. The second one locks the rows in the usual order, and writes only if the run still
 waits under the same attempt and the tickets are still open. While a run waits, no ticket is opened.
+
+It also reads what the execution needs, as of its begin: the calls, the events and the log of a thread whose run waits
+don't change before the run is claimed. The thread's next number shows that they haven't.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import asyncpg
 
+from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import RunId, Tenant, TicketKey, WorkerId
 from app.domain.json_values import storable
-from app.domain.runs.claimed_run import ClaimedRun
 from app.domain.runs.runs import Running, RunRecord
 from app.domain.tickets.decisions import Decision, DecisionEffect
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, NoticeKind, Ticket
+from app.storage.checkpoints.loading import CALLS, LOG, MARK, PROGRESS, stored_progress
 from app.storage.codec import run_of, storable_json
 from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
@@ -32,7 +37,8 @@ SELECT r.*, (
     SELECT jsonb_agg({TICKET_AS_JSON} ORDER BY k.created_at, k.id)
     FROM tickets k LEFT JOIN decisions d
         ON d.tenant = k.tenant AND d.ticket = k.id AND d.decision_id = k.decision_id
-    WHERE k.tenant = r.tenant AND k.run_id = r.id AND k.status = 'open'
+    WHERE k.tenant = r.tenant AND k.run_id = r.id
+        AND (k.status = 'open' OR k.status IN ('decided', 'expired') AND k.applied_at IS NULL)
 ) AS tickets
 FROM runs r
 WHERE r.tenant = :tenant AND r.id = :run_id AND r.parent_run_id IS NULL AND {_CLAIMABLE}
@@ -42,7 +48,8 @@ WHERE r.tenant = :tenant AND r.id = :run_id AND r.parent_run_id IS NULL AND {_CL
 async def read_waiting(
     connection: Connection, tenant: Tenant, run_id: RunId
 ) -> tuple[RunRecord, list[Ticket]] | None:
-    """A run that can be claimed with a decision, and its open tickets, oldest first. None for a child's run."""
+    """A run that can be claimed with a decision, and its tickets that are open, or decided and not applied, oldest
+    first. None for a child's run."""
     row = await connection.driver.fetchrow(*_READ(tenant=tenant, run_id=run_id))
     if row is None:
         return None
@@ -67,6 +74,9 @@ WITH thread AS (
 ), run AS (
     SELECT r.id FROM runs r, thread
     WHERE r.tenant = :tenant AND r.id = :run_id AND r.attempt = :attempt AND {_CLAIMABLE}
+        -- The subselect reads the row as of the statement's begin.
+        AND thread.next_message_seq = (
+            SELECT s.next_message_seq FROM threads s WHERE s.tenant = :tenant AND s.id = :thread_id)
     FOR NO KEY UPDATE OF r
 ), ticket AS (
     SELECT k.id FROM tickets k JOIN run ON run.id = k.run_id
@@ -99,7 +109,12 @@ WITH thread AS (
     SELECT :tenant, :thread_id, head.first_seq + e.position, :run_id, e.step, :at, e.event_type, e.body
     FROM head, {EVENTS.sql}
 )
-SELECT claimed.attempt, head.first_seq, thread.next_message_seq, thread.state FROM claimed, head, thread
+{LOG} UNION ALL {MARK} UNION ALL {CALLS} UNION ALL {PROGRESS} UNION ALL
+SELECT 'claim' AS part, head.first_seq, NULL::uuid, NULL, NULL,
+    jsonb_build_object('next_seq', thread.next_message_seq, 'state', thread.state)::text,
+    NULL, NULL, NULL::uuid, claimed.attempt, NULL, NULL::timestamptz
+FROM claimed, head, thread
+ORDER BY part, seq
 """)
 
 
@@ -117,13 +132,16 @@ async def decide_and_claim(
     events: Sequence[EventEntry],
     owner: WorkerId,
     at: datetime,
+    *,
+    from_seq: int,
 ) -> DecidedAndClaimed | None:
-    """Record decisions that take effect, append their events, and claim the run.
+    """Record decisions that take effect, append their events, and claim the run. Reads the thread's log from
+    `from_seq` on, and the run's progress but its tickets.
 
     Returns None, and writes nothing, if the run or one of the tickets has changed since it was read.
     """
     try:
-        row = await pool.fetchrow(
+        rows = await pool.fetch(
             *_DECIDE_AND_CLAIM(
                 tenant=run.tenant,
                 thread_id=run.thread_id,
@@ -132,6 +150,8 @@ async def decide_and_claim(
                 owner=owner,
                 at=at,
                 events=len(events),
+                events_from=run.events_from or 0,
+                from_seq=from_seq,
                 tickets=[ticket for ticket, _ in answers],
                 **_DECISIONS.values(_row(ticket, decision) for ticket, decision in answers),
                 **event_values([events]),
@@ -140,17 +160,21 @@ async def decide_and_claim(
     except asyncpg.UniqueViolationError:
         # The decision's id was refused before, or another decision took effect.
         return None
+    # In the columns of messages, like the rows that are read.
+    row = next((row for row in rows if row["part"] == "claim"), None)
     if row is None:
         return None
+    thread = json.loads(row["content"])
     claimed = ClaimedRun(
         record=replace(
-            run, state=Running(owner), attempt=row["attempt"], dispatch_id=None, updated_at=at
+            run, state=Running(owner), attempt=row["step_index"], dispatch_id=None, updated_at=at
         ),
-        next_seq=row["next_message_seq"],
+        next_seq=thread["next_seq"],
         previous_state=run.status,
-        thread_state=row["state"] or {},
+        thread_state=thread["state"] or {},
+        progress=await stored_progress([each for each in rows if each is not row], from_seq),
     )
-    return DecidedAndClaimed(claimed, row["first_seq"])
+    return DecidedAndClaimed(claimed, row["seq"])
 
 
 def _row(ticket: TicketKey, decision: Decision) -> dict[str, object]:

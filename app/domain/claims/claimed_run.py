@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from app.domain.claims.stored_progress import StoredProgress
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage
@@ -20,3 +21,5 @@ class ClaimedRun:
     is_announced: bool = False
     """`run_start` was emitted with the claim."""
     thread_state: JsonObject = field(default_factory=dict)
+    progress: StoredProgress | None = None
+    """What the execution has to load, if the claim's statement has read it."""

@@ -1,0 +1,1 @@
+"""Runs that a worker has claimed."""
