@@ -163,6 +163,7 @@ async def test_the_only_open_ticket_is_listed_and_decided_without_its_id(fresh: 
         "demo",
         "",
         "unsafe",
+        "",
         'delete_file {"path":"/tmp/x"}',
     ]
     decided = await holdfast("decide", "approve", url=fresh.base)
