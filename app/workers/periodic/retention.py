@@ -24,6 +24,7 @@ from app.workers.periodic.loop import PeriodicJob, wait_for_next
 
 RUNS_PER_BATCH = 20
 ROWS_PER_BATCH = 2_000
+PAUSE_PER_WORK = 4.0
 DEAD_WORKER_AGE_SECONDS = 3_600.0
 UNUSED_BYTES_AGE_SECONDS = 3_600.0
 """Of bytes that no file refers to. An upload that still runs is younger."""
@@ -78,7 +79,7 @@ class Retention(PeriodicJob):
         return rows
 
     async def _run_job(self, job: str) -> int:
-        """Work half of the time, so that runs get the rest of the database's CPU."""
+        """Work a fifth of the time, so that runs get the rest of the database's CPU."""
         rows, is_more = 0, True
         while is_more and not self.stopping.is_set():
             began = time.perf_counter()
@@ -90,7 +91,8 @@ class Retention(PeriodicJob):
             if count:
                 telemetry.retention_rows.labels(job=job).inc(count)
             if is_more:
-                await wait_for_next(self.stopping, time.perf_counter() - began)
+                took = time.perf_counter() - began
+                await wait_for_next(self.stopping, took * PAUSE_PER_WORK)
         return rows
 
     def log_outage(self, error: str) -> None:
