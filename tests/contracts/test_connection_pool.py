@@ -9,7 +9,7 @@ import httpcore2
 import pytest
 
 from app.llm.http.asyncio_backend import DirectBackend
-from app.llm.http.connection_pool import ConnectionPool
+from app.llm.http.connection_pool import ModelConnections
 from tests.support.controlled_server import ControlledServer, ServedConnection, controlled_server
 
 pytestmark = pytest.mark.anyio
@@ -18,15 +18,15 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def open_pool(
     *, max_idle: int = 10, idle_seconds: float = 60.0
-) -> AsyncIterator[ConnectionPool]:
-    pool = ConnectionPool(
+) -> AsyncIterator[ModelConnections]:
+    pool = ModelConnections(
         ssl.create_default_context(), DirectBackend(), max_idle=max_idle, idle_seconds=idle_seconds
     )
     async with pool:
         yield pool
 
 
-async def asked(pool: ConnectionPool, host: ControlledServer) -> httpcore2.Response:
+async def asked(pool: ModelConnections, host: ControlledServer) -> httpcore2.Response:
     """The open response to a request."""
     request = httpcore2.Request(
         "GET", f"http://127.0.0.1:{host.port}/", headers=[("host", "127.0.0.1")]
@@ -35,7 +35,7 @@ async def asked(pool: ConnectionPool, host: ControlledServer) -> httpcore2.Respo
 
 
 async def opened(
-    pool: ConnectionPool, host: ControlledServer
+    pool: ModelConnections, host: ControlledServer
 ) -> tuple[httpcore2.Response, ServedConnection]:
     """An open response on a new connection."""
     async with asyncio.TaskGroup() as tasks:
@@ -46,7 +46,7 @@ async def opened(
 
 
 async def asked_again(
-    pool: ConnectionPool, host: ControlledServer, served: ServedConnection
+    pool: ModelConnections, host: ControlledServer, served: ServedConnection
 ) -> httpcore2.Response:
     """The open response to a request on a connection that is open already."""
     response, _ = await asyncio.gather(asked(pool, host), served.answer(b"again"))

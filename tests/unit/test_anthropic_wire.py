@@ -10,7 +10,7 @@ import pytest
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.threads.provider_data import PartKind, ProviderData
-from app.llm.anthropic.conversation import Conversation
+from app.llm.anthropic.conversation import AnthropicConversation
 from app.llm.anthropic.model_traits import traits_of
 from app.llm.anthropic.stream import AnthropicStream
 from app.llm.http.answer_parser import MAX_LINE_BYTES
@@ -149,7 +149,7 @@ def test_a_block_of_an_unknown_type_goes_back_whole() -> None:
     parts = {place: part for each in given for place, part in each.parts.items()}
     stored = ProviderData(given[0].issuer, (parts[0], parts[1]))
     said = replace(assistant(TEXT), provider_data=stored)
-    conversation = Conversation(traits_of("claude"), "https://a.test", cites=False)
+    conversation = AnthropicConversation(traits_of("claude"), "https://a.test", cites=False)
     [sent] = conversation.turns([said], 0, 1)
     assert sent["content"] == [new, {"type": "text", "text": TEXT}]
 

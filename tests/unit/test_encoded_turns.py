@@ -54,7 +54,7 @@ class Wire(ABC):
 
 class Anthropic(Wire):
     provider, model, older_model = "anthropic", "claude-haiku-5-5", "claude-opus-4-1"
-    encoder = anthropic_conversation.Conversation
+    encoder = anthropic_conversation.AnthropicConversation
     signed: JsonObject = {"signature": "signed"}
 
     def body(
@@ -68,7 +68,7 @@ class Anthropic(Wire):
 
 class Google(Wire):
     provider, model, older_model = "google", "gemini-3-pro", "gemini-2.5-flash"
-    encoder = google_conversation.Conversation
+    encoder = google_conversation.GoogleConversation
     signed: JsonObject = {"thoughtSignature": "signed"}
 
     def body(

@@ -47,7 +47,7 @@ class _UserTurn:
         return not (self.results or self.content)
 
 
-class Conversation(TurnEncoder):
+class AnthropicConversation(TurnEncoder):
     """Converts a transcript for a model. Provider data go back to the address that issued them only."""
 
     def __init__(self, traits: ModelTraits, address: str, *, cites: bool) -> None:

@@ -8,7 +8,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.anthropic.cache_markers import add_markers
-from app.llm.anthropic.conversation import Conversation
+from app.llm.anthropic.conversation import AnthropicConversation
 from app.llm.anthropic.model_traits import ModelTraits, traits_of
 from app.llm.anthropic.options import (
     SAMPLING,
@@ -99,7 +99,7 @@ def anthropic_request(
         format_ = {"type": "json_schema", "schema": schema}
         body["output_config"] = {**body.get("output_config", {}), "format": format_}
     cites = parameters.cites_documents and request.output is None
-    conversation = Conversation(traits, address, cites=cites)
+    conversation = AnthropicConversation(traits, address, cites=cites)
     if system := _system(conversation.system(request.messages), request.system_prompt):
         body["system"] = system
     issuer = {"provider": "anthropic", "address": address, "model": model, "cites": cites}

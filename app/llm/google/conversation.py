@@ -42,7 +42,7 @@ class _UserContent:
     """Media that can't stand in a result. They follow all results."""
 
 
-class Conversation(TurnEncoder):
+class GoogleConversation(TurnEncoder):
     """Converts a transcript for a model. Provider data go back to the address that issued them only."""
 
     def __init__(self, traits: GoogleTraits, address: str) -> None:

@@ -12,7 +12,7 @@ from app.llm.encoded_messages import (
     items_json,
 )
 from app.llm.encoded_turns import encoded_turns
-from app.llm.google.conversation import Conversation
+from app.llm.google.conversation import GoogleConversation
 from app.llm.google.model_traits import GoogleTraits, traits_of
 from app.llm.google.options import Body, GoogleOptions, generation_of
 from app.llm.google.schemas import accepted_schema
@@ -37,7 +37,7 @@ def google_request(
     """
     traits = traits_of(model)
     _require_possible(request, model, parameters, traits)
-    conversation = Conversation(traits, address)
+    conversation = GoogleConversation(traits, address)
     issuer = {"provider": "google", "address": address, "model": model}
     turns = encoded_turns(
         conversation, request.messages, EncodedConversation(encoded or EncodedMessages(0), issuer)

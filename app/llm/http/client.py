@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from app.llm.http.asyncio_backend import DirectBackend
-from app.llm.http.connection_pool import ConnectionPool
+from app.llm.http.connection_pool import ModelConnections
 
 MAX_IDLE_CONNECTIONS = 256
 """Of each server; of all proxies together."""
@@ -38,6 +38,6 @@ class _DirectTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(verify=context)
         # The transport takes no pool and no network backend.
-        self._pool = ConnectionPool(
+        self._pool = ModelConnections(
             context, DirectBackend(), max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS
         )

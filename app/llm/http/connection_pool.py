@@ -16,7 +16,7 @@ _Server: TypeAlias = tuple[bytes, bytes, int]
 _Connection: TypeAlias = httpcore2.AsyncConnectionInterface
 
 
-class ConnectionPool(httpcore2.AsyncConnectionPool):
+class ModelConnections(httpcore2.AsyncConnectionPool):
     """Keeps up to `max_idle` connections of each server, for `idle_seconds`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class ConnectionPool(httpcore2.AsyncConnectionPool):
         return httpcore2.Response(
             response.status,
             headers=response.headers,
-            content=_Body(response, connection, server, self),
+            content=_PooledBody(response, connection, server, self),
             extensions=response.extensions,
         )
 
@@ -87,7 +87,7 @@ class ConnectionPool(httpcore2.AsyncConnectionPool):
             await connection.aclose()
 
 
-class _Body:
+class _PooledBody:
     """The body of a response. Closing it releases the connection."""
 
     def __init__(
@@ -95,7 +95,7 @@ class _Body:
         response: httpcore2.Response,
         connection: _Connection,
         server: _Server,
-        pool: ConnectionPool,
+        pool: ModelConnections,
     ) -> None:
         self._response = response
         self._connection = connection
