@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from app.api.schemas.runs import ActivityOut, OpenToolCallOut
+from app.api.schemas.runs.snapshot import ActivityOut, OpenToolCallOut
 from app.api.schemas.tickets import TicketOut
 from app.queries.snapshots import (
     DEFAULT_SNAPSHOT_MESSAGES,

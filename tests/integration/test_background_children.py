@@ -8,7 +8,7 @@ import pytest
 
 from app.agents.catalog import Catalog
 from app.api.schemas.background_tasks import TaskOut
-from app.api.schemas.runs import run_out
+from app.api.schemas.runs.run import run_out
 from app.commands.followups.background_tasks import cancel_task, list_tasks
 from app.commands.followups.child_runs import run_child_followup
 from app.commands.threads.threads import ChildThreads, delete_thread

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.schemas.runs import run_out
+from app.api.schemas.runs.run import run_out
 from app.clock import new_id
 from app.commands.followups.child_runs import run_child_followup
 from app.domain.agents.specs import Delegation

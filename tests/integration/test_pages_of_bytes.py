@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.api.schemas.runs import run_out
+from app.api.schemas.runs.run import run_out
 from app.clock import new_id
 from app.domain.agents.backend_results import OUTPUT_KEY, Artifact
 from app.domain.errors import NotFound

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.agents.catalog import Catalog
-from app.api.schemas.runs import run_out
+from app.api.schemas.runs.run import run_out
 from app.domain.agents.capabilities import REMOTE_STATELESS_TEXT
 from app.domain.ids import TaskId
 from app.domain.runs.runs import Done

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.api.schemas.inputs import InputsIn, ThreadMessagesIn
-from app.api.schemas.runs import StartIn
+from app.api.schemas.runs.start import StartIn
 from app.domain.runs.limits import Limit, OnLimit, RunLimits, limits_to_json
 from app.domain.tickets.limit_tickets import proposed_raise
 

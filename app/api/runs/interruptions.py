@@ -8,7 +8,8 @@ from fastapi import APIRouter, Response
 from app.api.included import Included, IncludeDep
 from app.api.runs.interrupt_request import InterruptDep, InterruptRequest, Runs
 from app.api.schemas.common import Uuid
-from app.api.schemas.runs import CancelIn, PauseIn, RunOut, run_out
+from app.api.schemas.runs.actions import CancelIn, PauseIn
+from app.api.schemas.runs.run import RunOut, run_out
 from app.commands.idempotency import IdempotentCommand, once_for
 from app.commands.runs.cancel import cancel
 from app.commands.runs.pause import Unpaused, pause, unpause

@@ -9,7 +9,7 @@ from app.api.included import ReadIncludeDep
 from app.api.lists import PagedAscending
 from app.api.runs.listing import RunQuery, page_of_runs
 from app.api.schemas.common import Page, ResponseModel, Uuid
-from app.api.schemas.runs import RunOut
+from app.api.schemas.runs.run import RunOut
 from app.domain.agents.backend_results import Artifact
 from app.domain.ids import RunId
 from app.http import cursors

@@ -8,7 +8,7 @@ from fastapi import Depends, Query
 from app.api.included import Included
 from app.api.lists import Listed
 from app.api.schemas.common import Page, Str, Uuid
-from app.api.schemas.runs import RunOut, run_out
+from app.api.schemas.runs.run import RunOut, run_out
 from app.context import ServiceContext
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.principals import Principal

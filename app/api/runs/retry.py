@@ -7,7 +7,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from app.api.included import IncludeDep
 from app.api.runs.start import accepted
 from app.api.schemas.common import Uuid
-from app.api.schemas.runs import RetryIn, RunOut, run_out
+from app.api.schemas.runs.actions import RetryIn
+from app.api.schemas.runs.run import RunOut, run_out
 from app.commands.idempotency import once_for
 from app.commands.runs.retry import RetryRequest, retry
 from app.domain.ids import RunId

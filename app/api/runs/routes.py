@@ -11,14 +11,9 @@ from app.api.runs.listing import RunQuery, page_of_runs
 from app.api.runs.waiting import Follow, WaitDep, wait_for
 from app.api.schemas.common import Page, Seq, Uuid
 from app.api.schemas.messages import message_out
-from app.api.schemas.runs import (
-    DecidedOut,
-    EventsPage,
-    RunOut,
-    SnapshotHead,
-    SnapshotOut,
-    run_out,
-)
+from app.api.schemas.runs.actions import DecidedOut
+from app.api.schemas.runs.run import RunOut, run_out
+from app.api.schemas.runs.snapshot import EventsPage, SnapshotHead, SnapshotOut
 from app.api.schemas.thread_names import ThreadQuery
 from app.api.schemas.tickets import DecisionsIn, TicketOut, decision_result_out
 from app.api.snapshots import DEFAULT_MESSAGES_LIMIT, MessagesLimit, open_output

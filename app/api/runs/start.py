@@ -9,7 +9,8 @@ from app.api.event_streams import selection
 from app.api.included import Included, IncludeDep
 from app.api.runs.waiting import Follow, WaitDep, wait_for
 from app.api.schemas.messages import bounded, chosen_ids
-from app.api.schemas.runs import RunOut, StartIn, run_out
+from app.api.schemas.runs.run import RunOut, run_out
+from app.api.schemas.runs.start import StartIn
 from app.clock import new_id
 from app.commands.idempotency import IdempotentCommand, once_for
 from app.commands.runs.new_run import StartRequest

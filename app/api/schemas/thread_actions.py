@@ -5,7 +5,7 @@ from pydantic.config import JsonDict
 
 from app.api.included import Included
 from app.api.schemas.common import Metadata, ResponseModel, Str, Uuid
-from app.api.schemas.runs import RunOut, run_out
+from app.api.schemas.runs.run import RunOut, run_out
 from app.api.schemas.thread_names import ThreadNamed
 from app.clock import new_id
 from app.commands.threads.cancel_thread import ThreadCancelAnswer

@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from app.api.schemas.common import Metadata, RequestModel, ResponseModel, Str, Time, Uuid, is_absent
 from app.api.schemas.messages import MessageOut
-from app.api.schemas.runs import OpenOutput, RunOut
+from app.api.schemas.runs.run import RunOut
+from app.api.schemas.runs.snapshot import OpenOutput
 from app.api.schemas.thread_names import ThreadKey, ThreadNamed, named_thread
 from app.domain.ids import Tenant, ThreadId
 from app.domain.threads.threads import ListedThread

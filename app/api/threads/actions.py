@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 from app.api.included import Included
 from app.api.runs.interrupt_request import InterruptDep, Runs
 from app.api.schemas.common import Uuid
-from app.api.schemas.runs import CancelIn, run_out
+from app.api.schemas.runs.actions import CancelIn
+from app.api.schemas.runs.run import run_out
 from app.api.schemas.thread_actions import (
     ForkIn,
     ThreadCancelled,

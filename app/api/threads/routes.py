@@ -13,7 +13,8 @@ from app.api.lists import Listed, ListedAscending
 from app.api.runs.listing import Metadata, RunQuery, page_of_runs
 from app.api.schemas.common import Page, Seq, Str, Uuid
 from app.api.schemas.messages import MessageOut, message_out
-from app.api.schemas.runs import EventsPage, RunOut, run_out
+from app.api.schemas.runs.run import RunOut, run_out
+from app.api.schemas.runs.snapshot import EventsPage
 from app.api.schemas.thread_names import ThreadKey
 from app.api.schemas.threads import (
     ListedThreadOut,

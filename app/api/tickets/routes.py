@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.event_streams import CursorQuery
 from app.api.lists import InPeriod, Listed
 from app.api.schemas.common import Page, Uuid
-from app.api.schemas.runs import EventsPage
+from app.api.schemas.runs.snapshot import EventsPage
 from app.api.schemas.tickets import (
     ListedTicketOut,
     TicketCountOut,
