@@ -13,7 +13,7 @@ Contents: TypeAlias = dict[str, list[str]]
 
 _QUEUE = "pgq.pgqueuer"
 _TABLES = (*metadata.tables, _QUEUE)
-_HEARTBEATS = ("workers", "mcp_servers")
+_HEARTBEATS = ("workers", "mcp_servers", "usage_summed", "usage_hours", "usage_days")
 """Tables that processes write at intervals."""
 
 
