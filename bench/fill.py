@@ -148,8 +148,9 @@ WHERE t.id = $1 AND n % 10 = 0"""
 
 
 _NEWEST_RUN = "SELECT id::text FROM runs ORDER BY created_at DESC LIMIT 1"
-# In the order of the notices, as readers of the feed would do it.
+# In the order of the notices, as readers of the feed would do it. A reader may have numbered some.
 _NUMBER_NOTICES = [
+    "UPDATE ticket_feed SET number = NULL WHERE number IS NOT NULL",
     """UPDATE ticket_feed f SET number = n.number
 FROM (SELECT id, row_number() OVER (ORDER BY at, id) AS number FROM ticket_feed) AS n WHERE f.id = n.id""",
     """INSERT INTO ticket_feed_heads (tenant, next_number)
