@@ -11,5 +11,7 @@ test("a request with a body is sent as JSON, and quotes stay inside", () => {
 
 test("a request without a body names its method", () => {
   assert.equal(curlOf(AT, { path: "/v1/runs/7/resume", body: undefined }), "curl -s 'http://127.0.0.1:8080/v1/runs/7/resume' -H 'Authorization: Bearer …' -X POST");
+  const changed = { method: "PATCH" as const, path: "/v1/threads/1/inputs/2", body: {}, headers: { "If-Match": '"3"' } };
+  assert.match(curlOf(AT, changed), / -H 'If-Match: "3"' .* -X PATCH$/);
   assert.match(curlOf(AT, { method: "DELETE", path: "/v1/rules/7", body: undefined }), / -X DELETE$/);
 });

@@ -1,5 +1,6 @@
 /** Agents that runs can be started with, and what people have allowed them for good. */
 import { request, type QueryOf, type Schemas } from "./client";
+import type { ActionRequest } from "./runActions";
 
 export interface Agent {
   id: string;
@@ -126,8 +127,12 @@ export async function listRules(agent: string, signal?: AbortSignal): Promise<Ru
     }));
 }
 
-export async function revokeRule(id: string): Promise<void> {
-  await request("DELETE", `/v1/rules/${encodeURIComponent(id)}`);
+export function revokeRuleRequest(id: string): ActionRequest {
+  return { method: "DELETE", path: `/v1/rules/${encodeURIComponent(id)}`, body: undefined };
+}
+
+export async function revokeRule(action: ActionRequest): Promise<void> {
+  await request("DELETE", action.path);
 }
 
 function agentOf(wire: Schemas["Agent"]): Agent {

@@ -8,6 +8,8 @@ export interface ActionRequest {
   method?: "POST" | "PATCH" | "DELETE";
   path: string;
   body: unknown;
+  /** Beside those of each request. */
+  headers?: Record<string, string>;
 }
 
 export type InputMode = "queue" | "steer" | "interrupt_then_queue" | "resume_open_run";

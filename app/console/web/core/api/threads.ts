@@ -1,6 +1,6 @@
 /** Threads: their record, the snapshot that a stream continues, and messages that no run has read yet. */
 import { messageOf } from "./messages";
-import { saidBy } from "./runActions";
+import { saidBy, type ActionRequest } from "./runActions";
 import { openCallOf, runOf, type Run, type Snapshot } from "./runs";
 import { ticketOf } from "./tickets";
 import { request, type QueryOf, type Schemas } from "./client";
@@ -67,13 +67,21 @@ export async function listPending(id: string, signal?: AbortSignal): Promise<Pen
   }));
 }
 
-/** Only if the message is as it was shown. */
-export async function changePending(threadId: string, input: PendingInput, text: string): Promise<void> {
-  await request("PATCH", inputPath(threadId, input), { body: { message: saidBy(text) }, headers: { "If-Match": `"${input.revision}"` } });
+export function changePendingRequest(threadId: string, input: PendingInput, text: string): ActionRequest {
+  return { method: "PATCH", path: inputPath(threadId, input), body: { message: saidBy(text) }, headers: asShown(input) };
 }
 
-export async function retractPending(threadId: string, input: PendingInput): Promise<void> {
-  await request("DELETE", inputPath(threadId, input), { headers: { "If-Match": `"${input.revision}"` } });
+export function retractPendingRequest(threadId: string, input: PendingInput): ActionRequest {
+  return { method: "DELETE", path: inputPath(threadId, input), body: undefined, headers: asShown(input) };
+}
+
+export async function sendPendingAction({ method = "PATCH", path, body, headers = {} }: ActionRequest): Promise<void> {
+  await request(method, path, { ...(body === undefined ? {} : { body }), headers });
+}
+
+/** The action takes place only if the message is as it was shown. */
+function asShown(input: PendingInput): Record<string, string> {
+  return { "If-Match": `"${input.revision}"` };
 }
 
 export function threadEventsPath(id: string): string {

@@ -1,9 +1,10 @@
 /** Decisions that were remembered: calls that run, or don't, without asking. */
 import { useEffect, useState } from "preact/hooks";
-import { listRules, revokeRule, type Rule } from "../../core/api/agents";
+import { listRules, revokeRule, revokeRuleRequest, type Rule } from "../../core/api/agents";
 import type { Me } from "../../core/api/session";
 import { pretty } from "../../core/json";
 import { clockTime } from "../../core/time";
+import { CopyAsCurl } from "../CopyAsCurl";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
 
@@ -20,7 +21,7 @@ export function AgentRules({ agent, me }: { agent: string; me: Me | null }) {
   }, [agent, reading]);
   const revoke = async (id: string) => {
     try {
-      await revokeRule(id);
+      await revokeRule(revokeRuleRequest(id));
       setReading((count) => count + 1);
     } catch (problem) {
       setError(problem);
@@ -50,6 +51,7 @@ export function AgentRules({ agent, me }: { agent: string; me: Me | null }) {
             >
               {armed === id ? "Revoke: press again" : "Revoke"}
             </button>
+            <CopyAsCurl request={() => revokeRuleRequest(id)} />
           </li>
         ))}
       </ul>

@@ -1,6 +1,8 @@
 /** Messages that wait until a run reads them. Each can be changed or retracted until then. */
 import { useState } from "preact/hooks";
-import { changePending, retractPending, type PendingInput } from "../../core/api/threads";
+import type { ActionRequest } from "../../core/api/runActions";
+import { changePendingRequest, retractPendingRequest, sendPendingAction, type PendingInput } from "../../core/api/threads";
+import { CopyAsCurl } from "../CopyAsCurl";
 import { Failure } from "../States";
 import { SafeText } from "../Text";
 
@@ -26,10 +28,12 @@ export function PendingInputs({ threadId, inputs, mayChange, onChanged }: Pendin
 function Pending({ threadId, input, mayChange, onChanged }: { threadId: string; input: PendingInput } & Pick<PendingInputsProps, "mayChange" | "onChanged">) {
   const [text, setText] = useState<string | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const run = async (action: () => Promise<void>) => {
+  const retract = retractPendingRequest(threadId, input);
+  const change = () => changePendingRequest(threadId, input, text ?? "");
+  const run = async (action: ActionRequest) => {
     setError(null);
     try {
-      await action();
+      await sendPendingAction(action);
       setText(null);
       onChanged();
     } catch (problem) {
@@ -53,16 +57,18 @@ function Pending({ threadId, input, mayChange, onChanged }: { threadId: string; 
               <button class="link" onClick={() => setText(input.text)}>
                 Edit
               </button>
-              <button class="link" onClick={() => void run(() => retractPending(threadId, input))}>
+              <button class="link" onClick={() => void run(retract)}>
                 Retract
               </button>
+              <CopyAsCurl request={() => retract} />
             </>
           ) : (
             <>
-              <button class="primary" disabled={!text.trim()} onClick={() => void run(() => changePending(threadId, input, text))}>
+              <button class="primary" disabled={!text.trim()} onClick={() => void run(change())}>
                 Save
               </button>
               <button onClick={() => setText(null)}>Keep as it was</button>
+              {text.trim() && <CopyAsCurl request={change} />}
             </>
           )}
         </p>
