@@ -280,3 +280,9 @@ async def test_a_log_that_the_worker_no_longer_knows_is_loaded(
         assert emitted[-1]["termination"] == {"type": "natural_end"}
         # The model's script reads the prompt again, so it had the whole log.
         assert len(guarded.handed) == 1
+
+
+async def test_an_empty_batch_claims_nothing(database_url: str, guarded: Probe) -> None:
+    async with waiting(database_url, guarded) as (replica, run):
+        assert await decide_at_once(replica.ctx, ANN, run.id, [], replica.worker) is None
+        assert (await run.now()).status is RunStatus.WAITING

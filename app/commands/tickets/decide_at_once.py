@@ -64,9 +64,8 @@ async def decide_at_once(
         for ticket in unsettled
         if ticket.status is TicketStatus.OPEN and ticket.id not in answered
     )
-    if not all(map(_is_simple, results)) or any(
-        ticket.kind is TicketKind.LIMIT for ticket in still_open
-    ):
+    resumes = bool(results) and all(map(_is_simple, results))
+    if not resumes or any(ticket.kind is TicketKind.LIMIT for ticket in still_open):
         return None
     events = [
         entry(PendingEvent(ticket_decided(result.ticket, result.decision), None))
@@ -108,7 +107,8 @@ def _is_simple(result: DecisionResult) -> bool:
     """Whether an answer takes effect, and changes nothing but its ticket and its run."""
     ticket = result.ticket
     return (
-        ticket.kind is not TicketKind.CHILD
+        not result.is_duplicate
+        and ticket.kind is not TicketKind.CHILD
         and ticket.terms.approvers is None
         and result.rule is None
     )
