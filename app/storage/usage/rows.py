@@ -6,7 +6,6 @@ from datetime import datetime
 from sqlalchemy import (
     CTE,
     ColumnElement,
-    DateTime,
     FromClause,
     Subquery,
     case,
@@ -21,8 +20,8 @@ from sqlalchemy import (
 from app.domain.ids import Tenant
 from app.domain.usage.totals import UsageFilter
 from app.storage.tables import usage, usage_days, usage_hours, usage_summed
+from app.storage.tables.columns import TIME
 
-_TIME = DateTime(timezone=True)
 _OF_REQUEST: dict[str, ColumnElement[int]] = {
     "requests": literal_column("1").label("requests"),
     "unpriced": case((usage.c.cost_micros.is_(None), 1), else_=0).label("unpriced"),
@@ -71,9 +70,9 @@ def _bounds(begin: datetime, end: datetime, unit: str) -> CTE:
     width = text(f"interval '1 {unit}'")
 
     def floor(at: ColumnElement[datetime]) -> ColumnElement[datetime]:
-        return func.date_trunc(unit, at, "UTC", type_=_TIME)
+        return func.date_trunc(unit, at, "UTC", type_=TIME)
 
-    from_, to = literal(begin, _TIME), literal(end, _TIME)
+    from_, to = literal(begin, TIME), literal(end, TIME)
     since = func.greatest(from_, func.max(usage_summed.c.since))
     until = func.least(to, func.coalesce(func.max(usage_summed.c.until), from_))
     first = func.least(to, floor(since + width - text("interval '1 microsecond'")))

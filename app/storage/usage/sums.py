@@ -16,12 +16,10 @@ from app.storage.postgres.named_parameters import NamedSql
 SETTLED_SECONDS = 600.0
 """Age at which an hour may be summed. Longer than any transaction, also of sessions whose state this role can't see."""
 
-_SUMS = """sum(requests)::bigint, sum(input)::bigint, sum(output)::bigint, sum(cache_read)::bigint,
-        sum(cache_write)::bigint, sum(reasoning)::bigint, sum(cost_micros)::bigint, sum(unpriced)::bigint"""
-_SUMMED = "requests, input, output, cache_read, cache_write, reasoning, cost_micros, unpriced"
-_ADDED = ", ".join(
-    f"{name} = d.{name} + excluded.{name}" for name in _SUMMED.split(", ") if name != "cost_micros"
-)
+_COUNTED = ("requests", "input", "output", "cache_read", "cache_write", "reasoning", "unpriced")
+_SUMMED = ", ".join((*_COUNTED, "cost_micros"))
+_SUMS = ", ".join(f"sum({name})::bigint" for name in (*_COUNTED, "cost_micros"))
+_ADDED = ", ".join(f"{name} = d.{name} + excluded.{name}" for name in _COUNTED)
 
 _BEGIN = """
 INSERT INTO usage_summed (since, until)
