@@ -16,17 +16,23 @@ import asyncpg
 
 from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import RunId, Tenant, TicketKey, WorkerId
-from app.domain.json_values import storable
 from app.domain.runs.runs import Running, RunRecord
 from app.domain.tickets.decisions import Decision, DecisionEffect
-from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, NoticeKind, Ticket
+from app.domain.tickets.tickets import NoticeKind, Ticket
 from app.storage.checkpoints.loading import CALLS, LOG, MARK, PROGRESS, stored_progress
-from app.storage.codec import run_of, storable_json
+from app.storage.codec import run_of
 from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.postgres.named_parameters import NamedSql, Rows
-from app.storage.tickets.tickets import TICKET_AS_JSON, ticket_of_json
+from app.storage.tickets.decisions import ANSWER, answer_values
+from app.storage.tickets.notices import KINDS_OF_PROGRAMS
+from app.storage.tickets.tickets import (
+    IS_UNSETTLED,
+    TICKET_AS_JSON,
+    TICKETS_AND_DECISIONS,
+    ticket_of_json,
+)
 
 # Such a run can be claimed with a decision: it was not lost, and has no message that the claim would have to log.
 _CLAIMABLE = """r.status = 'waiting' AND r.losses = 0 AND r.unread_inputs = 0 AND r.waiting_until IS NULL
@@ -35,10 +41,7 @@ _CLAIMABLE = """r.status = 'waiting' AND r.losses = 0 AND r.unread_inputs = 0 AN
 _READ = NamedSql(f"""
 SELECT r.*, (
     SELECT jsonb_agg({TICKET_AS_JSON} ORDER BY k.created_at, k.id)
-    FROM tickets k LEFT JOIN decisions d
-        ON d.tenant = k.tenant AND d.ticket = k.id AND d.decision_id = k.decision_id
-    WHERE k.tenant = r.tenant AND k.run_id = r.id
-        AND (k.status = 'open' OR k.status IN ('decided', 'expired') AND k.applied_at IS NULL)
+    FROM {TICKETS_AND_DECISIONS} WHERE k.tenant = r.tenant AND k.run_id = r.id AND {IS_UNSETTLED}
 ) AS tickets
 FROM runs r
 WHERE r.tenant = :tenant AND r.id = :run_id AND r.parent_run_id IS NULL AND {_CLAIMABLE}
@@ -56,16 +59,7 @@ async def read_waiting(
     return run_of(row), [ticket_of_json(columns) for columns in row["tickets"] or ()]
 
 
-_DECISION = {
-    "ticket": "uuid",
-    "decision_id": "text",
-    "action": "text",
-    "payload": "jsonb",
-    "reason": "text",
-    "subject": "text",
-}
-_DECISIONS = Rows("d", _DECISION)
-_PROGRAMS = ", ".join(f"'{kind}'" for kind in sorted(ANSWERED_BY_PROGRAMS))
+_DECISIONS = Rows("d", ANSWER)
 
 _DECIDE_AND_CLAIM = NamedSql(f"""
 WITH thread AS (
@@ -85,8 +79,8 @@ WITH thread AS (
 ), ready AS (
     SELECT run.id FROM run WHERE (SELECT count(*) FROM ticket) = cardinality(:tickets::uuid[])
 ), decision AS (
-    INSERT INTO decisions (tenant, {", ".join(_DECISION)}, effect, at)
-    SELECT :tenant, {", ".join(f"d.{name}" for name in _DECISION)}, '{DecisionEffect.DECIDED}', :at
+    INSERT INTO decisions (tenant, {_DECISIONS.names}, effect, at)
+    SELECT :tenant, {", ".join(f"d.{name}" for name in ANSWER)}, '{DecisionEffect.DECIDED}', :at
     FROM {_DECISIONS.sql}, ready
 ), decided AS (
     UPDATE tickets t SET status = 'decided', decision_id = d.decision_id, updated_at = :at
@@ -94,7 +88,7 @@ WITH thread AS (
     RETURNING t.id, t.kind, t.decision_id
 ), notice AS (
     INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
-    SELECT :tenant, id, '{NoticeKind.DECIDED}', decision_id FROM decided WHERE kind NOT IN ({_PROGRAMS})
+    SELECT :tenant, id, '{NoticeKind.DECIDED}', decision_id FROM decided WHERE kind NOT IN ({KINDS_OF_PROGRAMS})
 ), claimed AS (
     UPDATE runs r SET status = 'running', attempt = r.attempt + 1, owner = :owner, dispatch_id = NULL,
         waiting_reason = NULL, waiting_message = NULL, updated_at = :at
@@ -153,7 +147,7 @@ async def decide_and_claim(
                 events_from=run.events_from or 0,
                 from_seq=from_seq,
                 tickets=[ticket for ticket, _ in answers],
-                **_DECISIONS.values(_row(ticket, decision) for ticket, decision in answers),
+                **_DECISIONS.values(answer_values(*answer) for answer in answers),
                 **event_values([events]),
             )
         )
@@ -175,15 +169,3 @@ async def decide_and_claim(
         progress=await stored_progress([each for each in rows if each is not row], from_seq),
     )
     return DecidedAndClaimed(claimed, row["seq"])
-
-
-def _row(ticket: TicketKey, decision: Decision) -> dict[str, object]:
-    payload = decision.answer.payload
-    return {
-        "ticket": ticket,
-        "decision_id": decision.decision_id,
-        "action": decision.answer.action.value,
-        "payload": None if payload is None else storable_json(payload),
-        "reason": storable(decision.answer.reason),
-        "subject": decision.subject,
-    }

@@ -12,7 +12,12 @@ from app.storage.postgres.database import RawPool
 from app.storage.postgres.named_parameters import NamedSql
 from app.storage.runs.tool_calls import call_of
 from app.storage.threads.messages import HISTORY, bytes_of, decoded
-from app.storage.tickets.tickets import TICKET_AS_JSON, ticket_of_json
+from app.storage.tickets.tickets import (
+    IS_UNSETTLED,
+    TICKET_AS_JSON,
+    TICKETS_AND_DECISIONS,
+    ticket_of_json,
+)
 
 # Rows of several kinds in the columns of messages. The events are read backwards from the newest one. Each search
 # ends within a step, so a run with many events loads as fast as one with few.
@@ -35,10 +40,7 @@ FROM tool_calls c WHERE c.tenant = :tenant AND c.run_id = :run_id
 _TICKETS = f"""
 SELECT 'ticket' AS part, NULL::bigint, NULL::uuid, NULL, NULL, {TICKET_AS_JSON}::text, NULL, NULL, NULL::uuid,
     NULL::int, NULL, k.created_at
-FROM tickets k LEFT JOIN decisions d
-    ON d.tenant = k.tenant AND d.ticket = k.id AND d.decision_id = k.decision_id
-WHERE k.tenant = :tenant AND k.run_id = :run_id
-    AND (k.status = 'open' OR k.status IN ('decided', 'expired') AND k.applied_at IS NULL)
+FROM {TICKETS_AND_DECISIONS} WHERE k.tenant = :tenant AND k.run_id = :run_id AND {IS_UNSETTLED}
 """
 PROGRESS = f"""
 SELECT 'progress' AS part, (newest.event_type <> '{RUN_FINISH}')::int, NULL::uuid, NULL, NULL, NULL, NULL, NULL,

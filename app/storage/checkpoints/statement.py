@@ -19,6 +19,7 @@ from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
 from app.storage.postgres.named_parameters import NamedSql, Rows
 from app.storage.tickets.opening import opened_ctes, opened_json
+from app.storage.tickets.tickets import IS_UNSETTLED
 from app.storage.usage.ledger import billed_cte, billed_json
 
 _WRITTEN = {
@@ -101,8 +102,7 @@ _MAY_SUSPEND = f"""AND (w.status <> 'waiting'
             OR (r.open_tasks = 0 AND r.cancel_requested_at IS NULL AND r.pause_requested_at IS NULL
                 AND NOT EXISTS (
                     SELECT FROM tickets k WHERE k.tenant = r.tenant AND k.run_id = r.id
-                        AND (k.status = 'open'
-                            OR (k.status IN ('decided', 'expired') AND k.applied_at IS NULL))
+                        AND {IS_UNSETTLED}
                         AND NOT EXISTS (SELECT FROM {_APPLIED.sql}
                             WHERE a.i = w.i AND a.ticket = k.id))))"""
 _RUN_OF_THREAD = """

@@ -19,6 +19,7 @@ from app.storage.codec import Row, storable_json
 from app.storage.postgres.database import Connection
 from app.storage.postgres.named_parameters import NamedSql
 from app.storage.tables import decisions
+from app.storage.tickets.notices import KINDS_OF_PROGRAMS
 
 decision_columns = (
     decisions.c.action.label("d_action"),
@@ -53,28 +54,30 @@ def decision_of(row: Row) -> Decision:
     )
 
 
-_DECISION = {
-    "tenant": "text",
+ANSWER = {
     "ticket": "uuid",
     "decision_id": "text",
     "action": "text",
-    "payload": "text::jsonb",
+    "payload": "jsonb",
     "reason": "text",
     "subject": "text",
-    "effect": "text",
-    "at": "timestamptz",
 }
+"""The columns of `answer_values`."""
+_ANSWERED = ", ".join(
+    f":{name}::text::jsonb" if type_ == "jsonb" else f":{name}::{type_}"
+    for name, type_ in ANSWER.items()
+)
 _RECORD = NamedSql(f"""
 WITH decision AS (
-    INSERT INTO decisions ({", ".join(_DECISION)})
-    VALUES ({", ".join(f":{name}::{type_}" for name, type_ in _DECISION.items())})
+    INSERT INTO decisions (tenant, effect, at, {", ".join(ANSWER)})
+    VALUES (:tenant::text, :effect::text, :at::timestamptz, {_ANSWERED})
 ), decided AS (
     UPDATE tickets SET status = 'decided', decision_id = :decision_id, updated_at = :at
     WHERE tenant = :tenant AND id = :ticket AND status = 'open' AND :effect = 'decided'
 )
 INSERT INTO ticket_feed (tenant, ticket, kind, decision_id)
 SELECT tenant, id, :effect, :decision_id FROM tickets
-WHERE tenant = :tenant AND id = :ticket AND kind NOT IN ('child', 'event')
+WHERE tenant = :tenant AND id = :ticket AND kind NOT IN ({KINDS_OF_PROGRAMS})
 """)
 
 
@@ -94,8 +97,13 @@ async def record_refusal(
     connection: Connection, tenant: Tenant, key: TicketKey, decision: Decision, refusal: str
 ) -> None:
     """Record a rejected decision, once per decision id."""
+    values = answer_values(key, decision) | {"payload": storable(decision.answer.payload)}
     statement = insert(decisions).values(
-        **_decision_row(tenant, key, decision, DecisionEffect.REFUSED), refusal=refusal
+        tenant=tenant,
+        effect=DecisionEffect.REFUSED.value,
+        at=decision.at,
+        refusal=refusal,
+        **values,
     )
     await connection.execute(
         statement.on_conflict_do_nothing(index_elements=["tenant", "ticket", "decision_id"])
@@ -110,24 +118,21 @@ async def _record(
     effect: DecisionEffect,
 ) -> None:
     """Write the decision, its ticket's status and the notice in one statement, to save round trips."""
-    row = _decision_row(tenant, key, decision, effect)
-    payload = None if row["payload"] is None else storable_json(row["payload"])
-    await connection.driver.execute(*_RECORD(**{**row, "payload": payload}))
+    await connection.driver.execute(
+        *_RECORD(tenant=tenant, effect=effect.value, at=decision.at, **answer_values(key, decision))
+    )
 
 
-def _decision_row(
-    tenant: Tenant, key: TicketKey, decision: Decision, effect: DecisionEffect
-) -> dict[str, Any]:
+def answer_values(key: TicketKey, decision: Decision) -> dict[str, Any]:
+    """The columns that the answer of a decision gives. Its payload is JSON text."""
+    payload = decision.answer.payload
     return {
-        "tenant": tenant,
         "ticket": key,
         "decision_id": decision.decision_id,
         "action": decision.answer.action.value,
-        "payload": storable(decision.answer.payload),
+        "payload": None if payload is None else storable_json(payload),
         "reason": storable(decision.answer.reason),
         "subject": decision.subject,
-        "effect": effect.value,
-        "at": decision.at,
     }
 
 

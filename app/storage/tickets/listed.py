@@ -14,7 +14,7 @@ from app.domain.tickets.decisions import DecisionEffect
 from app.domain.tickets.listed import ListedTicket, TicketLineage
 from app.storage.codec import Row
 from app.storage.tables import decisions, runs, tickets
-from app.storage.tickets.decisions import decision_of
+from app.storage.tickets.decisions import decision_columns, decision_of
 from app.storage.tickets.tickets import ticket_of, with_winner
 
 _vote = decisions.alias("vote")
@@ -46,16 +46,8 @@ def listed_ticket_of(row: Row) -> ListedTicket:
 
 
 def _votes() -> Label[Any]:
-    vote = _json(
-        {
-            "decision_id": _vote.c.decision_id,
-            "d_action": _vote.c.action,
-            "d_payload": _vote.c.payload,
-            "d_reason": _vote.c.reason,
-            "d_subject": _vote.c.subject,
-            "d_at": _vote.c.at,
-        }
-    )
+    labelled = {label.name: _vote.c[label.element.name] for label in decision_columns}
+    vote = _json({"decision_id": _vote.c.decision_id, **labelled})
     found = (
         select(
             func.jsonb_agg(aggregate_order_by(vote, _vote.c.at, _vote.c.decision_id), type_=JSONB)

@@ -10,6 +10,9 @@ from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, NoticeKind
 from app.storage.postgres.database import Connection
 from app.storage.tables import ticket_feed, tickets
 
+KINDS_OF_PROGRAMS = ", ".join(f"'{kind}'" for kind in sorted(ANSWERED_BY_PROGRAMS))
+"""SQL: the kinds of tickets that programs answer. They have no notices."""
+
 
 async def notice(
     connection: Connection,

@@ -7,6 +7,7 @@ from app.domain.ids import Tenant
 from app.domain.tickets.terms import approvers_to_json
 from app.domain.tickets.tickets import ANSWERED_BY_PROGRAMS, NoticeKind, Ticket
 from app.storage.codec import storable_json
+from app.storage.tickets.notices import KINDS_OF_PROGRAMS
 
 _COLUMNS = {
     "tenant": "text",
@@ -37,7 +38,6 @@ _COLUMNS = {
     "created_at": "timestamptz",
     "updated_at": "timestamptz",
 }
-_PROGRAMS = ", ".join(f"'{kind}'" for kind in sorted(ANSWERED_BY_PROGRAMS))
 
 
 def opened_ctes(parameter: str, join: str = "") -> str:
@@ -58,7 +58,7 @@ def opened_ctes(parameter: str, join: str = "") -> str:
     RETURNING tenant, id, kind, created_at
 ), opened_notice AS (
     INSERT INTO ticket_feed (tenant, ticket, kind)
-    SELECT tenant, id, '{NoticeKind.OPENED}' FROM opened WHERE kind NOT IN ({_PROGRAMS})
+    SELECT tenant, id, '{NoticeKind.OPENED}' FROM opened WHERE kind NOT IN ({KINDS_OF_PROGRAMS})
     ORDER BY created_at, id
 )"""
 

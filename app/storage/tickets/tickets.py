@@ -97,6 +97,11 @@ def ticket_of(row: Row) -> Ticket:
 
 TICKET_AS_JSON = f"(to_jsonb(k) || {DECISION_AS_JSON})"
 """SQL: the ticket `k` with its decision `d` as JSON."""
+TICKETS_AND_DECISIONS = """tickets k LEFT JOIN decisions d
+    ON d.tenant = k.tenant AND d.ticket = k.id AND d.decision_id = k.decision_id"""
+"""SQL: each ticket `k` with its decision `d`."""
+IS_UNSETTLED = "(k.status = 'open' OR k.status IN ('decided', 'expired') AND k.applied_at IS NULL)"
+"""SQL: the ticket `k` is open, or its run hasn't applied it yet."""
 _TIMES = ("created_at", "updated_at", "applied_at", "expires_at", "d_at")
 
 
