@@ -54,9 +54,9 @@ def guarded() -> Probe:
 def after_its_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Awaitable[Any]]) -> None:
     """Make a change between the read and the write of the decision."""
 
-    async def late(*arguments: Any, from_seq: int) -> DecidedAndClaimed | None:
+    async def late(*arguments: Any, **named: Any) -> DecidedAndClaimed | None:
         await change()
-        return await decide_and_claim(*arguments, from_seq=from_seq)
+        return await decide_and_claim(*arguments, **named)
 
     monkeypatch.setattr("app.commands.tickets.decide_at_once.decide_and_claim", late)
 

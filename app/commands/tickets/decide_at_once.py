@@ -4,7 +4,7 @@ This is the frequent decision: it takes effect, resumes its run, and this proces
 do it instead of seven. `decide` does everything else: votes, repetitions, refusals, remembered rules and children.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -15,9 +15,8 @@ from app.commands.tickets.decision_types import DecisionRequest, DecisionResult,
 from app.commands.tickets.evaluate import DecisionAttempt, evaluate_decisions
 from app.context import ServiceContext
 from app.domain.checkpoints import PendingEvent
-from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.errors import Refusal
-from app.domain.ids import RunId, Tenant, ThreadId, TicketKey, WorkerId
+from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.principals import Principal, Scope
 from app.domain.tickets.decisions import Decision
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
@@ -58,14 +57,12 @@ async def decide_at_once(
             )
         except Refusal:
             return None
+    if not results or not all(map(_is_simple, results)):
+        return None
     answered = {result.ticket.id: result.decision for result in results}
-    still_open = tuple(
-        ticket
-        for ticket in unsettled
-        if ticket.status is TicketStatus.OPEN and ticket.id not in answered
-    )
-    resumes = bool(results) and all(map(_is_simple, results))
-    if not resumes or any(ticket.kind is TicketKind.LIMIT for ticket in still_open):
+    tickets = [_decided(ticket, answered.get(ticket.id), at) for ticket in unsettled]
+    still_open = tuple(ticket for ticket in tickets if ticket.status is TicketStatus.OPEN)
+    if any(ticket.kind is TicketKind.LIMIT for ticket in still_open):
         return None
     events = [
         entry(PendingEvent(ticket_decided(result.ticket, result.decision), None))
@@ -73,6 +70,7 @@ async def decide_at_once(
     ]
     written = await decide_and_claim(
         *(ctx.database.pool, record, [*answered.items()], events, owner.worker_id, at),
+        tickets=tickets,
         from_seq=owner.first_unknown_message(record.tenant, record.thread_id),
     )
     if written is None:
@@ -82,25 +80,14 @@ async def decide_at_once(
     )
     for result in results:
         telemetry.decisions.labels(result.decision.answer.action.value).inc()
-    claimed = _with_tickets(written.claimed, unsettled, answered, at)
-    return Decided(record, tuple(results), still_open, claimed=claimed)
+    return Decided(record, tuple(results), still_open, claimed=written.claimed)
 
 
-def _with_tickets(
-    claimed: ClaimedRun,
-    unsettled: Sequence[Ticket],
-    answered: Mapping[TicketKey, Decision],
-    at: datetime,
-) -> ClaimedRun:
-    """The claimed run with its tickets as the statement has left them."""
-    assert claimed.progress is not None
-    tickets = [
-        ticket
-        if (decision := answered.get(ticket.id)) is None
-        else replace(ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=at)
-        for ticket in unsettled
-    ]
-    return replace(claimed, progress=replace(claimed.progress, tickets=tickets))
+def _decided(ticket: Ticket, decision: Decision | None, at: datetime) -> Ticket:
+    """The ticket as it is after its decision, if it gets one."""
+    if decision is None:
+        return ticket
+    return replace(ticket, status=TicketStatus.DECIDED, decision=decision, updated_at=at)
 
 
 def _is_simple(result: DecisionResult) -> bool:

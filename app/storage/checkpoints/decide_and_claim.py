@@ -127,10 +127,11 @@ async def decide_and_claim(
     owner: WorkerId,
     at: datetime,
     *,
+    tickets: Sequence[Ticket],
     from_seq: int,
 ) -> DecidedAndClaimed | None:
     """Record decisions that take effect, append their events, and claim the run. Reads the thread's log from
-    `from_seq` on, and the run's progress but its tickets.
+    `from_seq` on, and the run's progress. `tickets` are the run's unsettled tickets with these decisions.
 
     Returns None, and writes nothing, if the run or one of the tickets has changed since it was read.
     """
@@ -159,6 +160,7 @@ async def decide_and_claim(
     if row is None:
         return None
     thread = json.loads(row["content"])
+    progress = await stored_progress([each for each in rows if each is not row], from_seq)
     claimed = ClaimedRun(
         record=replace(
             run, state=Running(owner), attempt=row["step_index"], dispatch_id=None, updated_at=at
@@ -166,6 +168,6 @@ async def decide_and_claim(
         next_seq=thread["next_seq"],
         previous_state=run.status,
         thread_state=thread["state"] or {},
-        progress=await stored_progress([each for each in rows if each is not row], from_seq),
+        progress=replace(progress, tickets=tickets),
     )
     return DecidedAndClaimed(claimed, row["seq"])
