@@ -69,7 +69,7 @@ class HistoryCache:
         read = await loading.load(pool, run, with_progress=with_progress)
         return self._whole(key, read), read
 
-    def first_unknown(self, key: Key) -> int:
+    def first_to_read(self, key: Key) -> int:
         """The number of the message from which on a thread must be read: the last one that is known, or 1."""
         known = self.get(key)
         return 1 if known is None else known.last.seq

@@ -110,9 +110,9 @@ class Worker:
         )
         return None if claimed is None else _claimed_run(claimed)
 
-    def first_unknown_message(self, tenant: Tenant, thread_id: ThreadId) -> int:
+    def first_message_to_read(self, tenant: Tenant, thread_id: ThreadId) -> int:
         """The number of the message from which on a thread's log must be read here."""
-        return self._context.histories.first_unknown((tenant, thread_id))
+        return self._context.histories.first_to_read((tenant, thread_id))
 
     def launch(self, claimed: ClaimedRun) -> None:
         """Execute a claimed run in a reserved slot."""

@@ -249,7 +249,7 @@ async def test_the_claim_reads_only_the_messages_that_the_worker_does_not_know(
     async with waiting(database_url, guarded) as (replica, run):
         for _ in range(2):
             [ticket] = await run.tickets()
-            known = replica.worker.first_unknown_message(run.record.tenant, run.thread_id)
+            known = replica.worker.first_message_to_read(run.record.tenant, run.thread_id)
             answers = [decision(ticket.id, "approve")]
             decided = await decide_at_once(replica.ctx, ANN, run.id, answers, replica.worker)
             assert decided is not None
@@ -273,7 +273,7 @@ async def test_a_log_that_the_worker_no_longer_knows_is_loaded(
 ) -> None:
     async with waiting(database_url, guarded) as (replica, run):
         [ticket] = await run.tickets()
-        monkeypatch.setattr(Worker, "first_unknown_message", lambda *_: 2)
+        monkeypatch.setattr(Worker, "first_message_to_read", lambda *_: 2)
         answers = [decision(ticket.id, "approve")]
         await decide_and_execute(replica.ctx, replica.worker, ANN, run.id, answers)
         emitted = await run.finished(2)

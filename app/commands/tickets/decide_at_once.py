@@ -31,7 +31,7 @@ class RunOwner(Protocol):
     @property
     def worker_id(self) -> WorkerId: ...
 
-    def first_unknown_message(self, tenant: Tenant, thread_id: ThreadId) -> int:
+    def first_message_to_read(self, tenant: Tenant, thread_id: ThreadId) -> int:
         """The number of the message from which on the worker has to read a thread's log."""
 
 
@@ -71,7 +71,7 @@ async def decide_at_once(
     written = await decide_and_claim(
         *(ctx.database.pool, record, [*answered.items()], events, owner.worker_id, at),
         tickets=tickets,
-        from_seq=owner.first_unknown_message(record.tenant, record.thread_id),
+        from_seq=owner.first_message_to_read(record.tenant, record.thread_id),
     )
     if written is None:
         return None
