@@ -139,7 +139,8 @@ class GroupCommit:
         while True:
             await self._has_events.wait()
             if self._unanswered or len(self._dirty) > 1:
-                # Postgres is busy with other runs. An answer that is complete is now committed with its end.
+                # Postgres is busy with other runs. Runs that have their whole answer can now save a checkpoint. It
+                # writes their events as well, so they need no flush.
                 await yield_to_loop()
             self._has_events.clear()
             await self._flush_dirty()
