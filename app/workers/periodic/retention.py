@@ -25,6 +25,7 @@ from app.workers.periodic.loop import PeriodicJob, wait_for_next
 RUNS_PER_BATCH = 20
 ROWS_PER_BATCH = 2_000
 PAUSE_PER_WORK = 4.0
+"""Seconds of pause for each second of work."""
 DEAD_WORKER_AGE_SECONDS = 3_600.0
 UNUSED_BYTES_AGE_SECONDS = 3_600.0
 """Of bytes that no file refers to. An upload that still runs is younger."""
