@@ -66,7 +66,7 @@ def _runs(path: str) -> Lists:
         "of a usual agent, reached a limit: none": "agent_id=agent-3&outcome=budget_exceeded",
         "of a usual agent, waiting for an approval": "agent_id=agent-3&waiting_reason=tool_permission",
         "of a customer": "metadata.customer=c-7777",
-        "of an unknown customer": "metadata.customer=nobody",
+        "of an unknown customer": "metadata.customer=unknown",
         "of a plan: 1 of 12": "metadata.plan=plan-1",
         "of a plan, oldest": "metadata.plan=plan-1&order=asc",
         "of a plan, blocked": "metadata.plan=plan-1&outcome=blocked",
