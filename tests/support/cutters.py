@@ -5,6 +5,8 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.listeners import Listener
+
 _FRAME = re.compile(rb"\nid: \d")
 _OVERLAP = 5
 """One byte less than the shortest start of a frame, because it may arrive in two pieces."""
@@ -21,53 +23,43 @@ class Cutter:
         self.connections = 0
         self._is_open = asyncio.Event()
         self._is_open.set()
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener: Listener | None = None
+        self._open: set[asyncio.StreamWriter] = set()
 
     @property
     def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        assert self._listener is not None
+        return self._listener.port
 
     @property
     def base(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        self._listener = Listener(self._carry)
 
     async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        self._is_open.set()
-        for writer in self._open.values():
-            writer.transport.abort()
-        if self._open:
-            await asyncio.wait(self._open)
+        assert self._listener is not None
+        await self._listener.close()
 
     def shut(self) -> None:
         """Cut open connections, and let new ones wait."""
         self._is_open.clear()
-        for writer in self._open.values():
+        for writer in self._open:
             writer.transport.abort()
 
     def open_again(self) -> None:
         self._is_open.set()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[task] = writer
+        self._open.add(writer)
         self.connections += 1
         try:
             await self._is_open.wait()
             await self._carry_both_ways(reader, writer)
-        except* ConnectionError:
-            pass
         finally:
             writer.transport.abort()
-            del self._open[task]
+            self._open.discard(writer)
 
     async def _carry_both_ways(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -8,6 +8,8 @@ from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.listeners import Listener
+
 _IDLE = b"Z\x00\x00\x00\x05I"
 """The server is ready and in no transaction: earlier statements are committed."""
 
@@ -49,8 +51,8 @@ class Forwarder:
         self._socket = _socket_of(database_url)
         self._dropped: set[asyncio.Task[None]] = set()
         self._drops_all = False
-        self._carriers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._server: asyncio.Server | None = None
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
         self.port = 0
         self._cut: _Cut | None = None
         self._halt: _Halt | None = None
@@ -63,18 +65,14 @@ class Forwarder:
         return f"postgresql://{address}?sslmode=disable"
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener = Listener(self._carry, port=self.port)
+        self.port = self._listener.port
 
     async def block(self) -> None:
         """Refuse new connections, and close the open ones."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for writer in self._carriers.values():
-            writer.transport.abort()
-        if self._carriers:
-            await asyncio.wait(self._carriers)
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
 
     def lead_to(self, database_url: str) -> None:
         """Forward new connections to another server."""
@@ -110,15 +108,12 @@ class Forwarder:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._carriers[task] = writer
+        self._carriers.add(task)
         try:
             await self._carry_both_ways(reader, writer)
-        except* OSError:
-            # One side has closed, or the server refused.
-            pass
         finally:
             writer.transport.abort()
-            del self._carriers[task]
+            self._carriers.discard(task)
             self._dropped.discard(task)
 
     async def _carry_both_ways(
