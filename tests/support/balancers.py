@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
+from tests.support.listeners import Listener
+
 POLL_INTERVAL_SECONDS = 0.05
 
 
@@ -13,14 +15,13 @@ class Balancer:
     def __init__(self) -> None:
         self._health: dict[int, bool] = {}
         self._turn = 0
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._listener: Listener | None = None
         self._changed = asyncio.Event()
 
     @property
     def base(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        assert self._listener is not None
+        return f"http://127.0.0.1:{self._listener.port}"
 
     @property
     def healthy(self) -> set[int]:
@@ -63,29 +64,20 @@ class Balancer:
         await self._changed.wait()
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        self._listener = Listener(self._carry)
 
-    def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in self._open:
-            writer.transport.abort()
+    async def close(self) -> None:
+        assert self._listener is not None
+        await self._listener.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
+        upstream_reader, upstream_writer = await self._connect()
         try:
-            upstream_reader, upstream_writer = await self._connect()
-            try:
-                async with asyncio.TaskGroup() as ways:
-                    ways.create_task(_forward(reader, upstream_writer))
-                    ways.create_task(_forward(upstream_reader, writer))
-            finally:
-                upstream_writer.transport.abort()
-        except* OSError:
-            pass
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(_forward(reader, upstream_writer))
+                ways.create_task(_forward(upstream_reader, writer))
         finally:
-            writer.transport.abort()
-            self._open.discard(writer)
+            upstream_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         healthy = sorted(self.healthy)
@@ -105,7 +97,7 @@ async def balancing() -> AsyncIterator[Balancer]:
     finally:
         polling.cancel()
         await asyncio.wait({polling})
-        balancer.close()
+        await balancer.close()
 
 
 async def _is_healthy(http: httpx2.AsyncClient, port: int) -> bool:

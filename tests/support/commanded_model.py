@@ -7,7 +7,7 @@ tool whose calls need a decision. `give <agent> <words> & <agent> <words>` deleg
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from app.runtime.ports.models import (
 )
 from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.decorator import tool
+from tests.support.listeners import listening
 
 ASK = "ask_person"
 
@@ -132,23 +133,18 @@ class CommandedModel:
     @asynccontextmanager
     async def provided(self) -> AsyncIterator[int]:
         """An OpenAI-compatible server; its port."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            self.released.set()
-            server.close()
+        async with listening(self._serve) as port:
+            try:
+                yield port
+            finally:
+                self.released.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
             request = json.loads(await reader.readexactly(length))
             await self._answer(writer, _plan_of_wire(request["messages"]))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
 
     async def _answer(self, writer: asyncio.StreamWriter, plan: Plan) -> None:
         if plan.failure is not None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.support.certificates import Certificate
+from tests.support.listeners import listening
 
 TIMEOUT_SECONDS = 60.0
 
@@ -55,20 +56,12 @@ class ControlledServer:
 async def controlled_server(
     certificate: Certificate | None = None, ip: str = "127.0.0.1"
 ) -> AsyncIterator[ControlledServer]:
-    host = ControlledServer()
-    writers = []
+    host, never = ControlledServer(), asyncio.Event()
 
     async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
         host.connections.put_nowait(ServedConnection(reader, writer))
+        await never.wait()
 
     context = None if certificate is None else certificate.of_server()
-    server = await asyncio.start_server(welcome, ip, 0, ssl=context)
-    host.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(welcome, ip=ip, context=context) as host.port:
         yield host
-    finally:
-        server.close()
-        for writer in writers:
-            if not writer.is_closing():
-                writer.transport.abort()

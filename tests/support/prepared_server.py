@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.listeners import listening
+
 TIMEOUT_SECONDS = 60.0
 
 
@@ -57,18 +59,12 @@ class PreparedServer:
             "connection: close",
             *ready.more,
         ]
-        try:
-            writer.write("\r\n".join([*answer, "\r\n"]).encode() + ready.body)
-            await writer.drain()
-        except ConnectionError:
-            """The client closed the connection."""
-        finally:
-            writer.close()
+        writer.write("\r\n".join([*answer, "\r\n"]).encode() + ready.body)
 
 
 @asynccontextmanager
 async def prepared_server(*answers: PreparedResponse) -> AsyncIterator[PreparedServer]:
     host = PreparedServer(list(answers))
-    async with await asyncio.start_server(host.take, "127.0.0.1", 0) as server:
-        host.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(host.take) as port:
+        host.base = f"http://127.0.0.1:{port}"
         yield host

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.listeners import listening
+
 TIMEOUT_SECONDS = 60.0
 
 
@@ -56,19 +58,11 @@ async def recorded_provider() -> AsyncIterator[RecordedProvider]:
     provider = RecordedProvider()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)).decode()
-            lines = head.lower().split("\r\n")
-            [length] = [int(line[15:]) for line in lines if line.startswith("content-length:")]
-            body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
-            writer.write(provider.answer_to(head.split(" ")[1], body))
-            await writer.drain()
-        finally:
-            writer.close()
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)).decode()
+        lines = head.lower().split("\r\n")
+        [length] = [int(line[15:]) for line in lines if line.startswith("content-length:")]
+        body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
+        writer.write(provider.answer_to(head.split(" ")[1], body))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    provider.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(serve) as provider.port:
         yield provider
-    finally:
-        server.close()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.clock import sleep
+from tests.support.listeners import listening
 
 _SMALL = 4096
 """Receive buffer of a connection to the replica, small so that an unread connection fills soon."""
@@ -74,32 +75,22 @@ class FaultyProxy:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["FaultyProxy"]:
-        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        self.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with listening(self._forward) as port:
+            self.base = f"http://127.0.0.1:{port}"
             yield self
-        finally:
-            server.close()
-            self._open.set()
-            self._cut_all()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = self._target_port()
+        if port is None:
+            return
+        from_there, to_there = await _connect(port)
+        connection = _Connection(writer, to_there)
+        self._connections.add(connection)
         try:
-            if port is None:
-                return
-            from_there, to_there = await _connect(port)
-            connection = _Connection(writer, to_there)
-            self._connections.add(connection)
-            try:
-                await self._forward_both_directions(reader, from_there, connection)
-            finally:
-                self._connections.discard(connection)
-                connection.cut()
-        except* OSError:
-            pass  # the replica doesn't listen, or one side has closed
+            await self._forward_both_directions(reader, from_there, connection)
         finally:
-            writer.transport.abort()
+            self._connections.discard(connection)
+            connection.cut()
 
     async def _forward_both_directions(
         self,

@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+from tests.support.listeners import listening
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 _TOOL = {"name": "work", "description": "Does it.", "inputSchema": _SCHEMA}
@@ -22,25 +24,14 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 @asynccontextmanager
 async def hostile_server(way: str) -> AsyncIterator[str]:
     """Serve on a free port; yields the address."""
-    connections: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(writer)
-        try:
+        with suppress(asyncio.IncompleteReadError):
             while True:
                 await _answer(way, await _body(reader), writer)
-        except (OSError, asyncio.IncompleteReadError):
-            writer.transport.abort()
-        finally:
-            connections.discard(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.close()
-        for writer in connections:
-            writer.transport.abort()
+    async with listening(serve) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 async def _body(reader: asyncio.StreamReader) -> dict[str, Any]:

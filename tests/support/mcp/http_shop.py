@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.support.conditions import eventually
+from tests.support.listeners import listening
 from tests.support.mcp.agents_files import KEY, SHOP
 from tests.support.ports import free_port
 
@@ -25,19 +26,14 @@ class Link:
             writer.transport.abort()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there_reader, there = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.transport.abort()
-            return
+        there_reader, there = await asyncio.open_connection("127.0.0.1", self.target)
         self._writers |= {writer, there}
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_copied(reader, there))
                 group.create_task(_copied(there_reader, writer))
-        except* OSError:
-            pass
         finally:
+            there.transport.abort()
             self._writers -= {writer, there}
 
 
@@ -51,13 +47,8 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @asynccontextmanager
 async def linked(target: int) -> AsyncIterator[Link]:
     link = Link(target)
-    server = await asyncio.start_server(link.carry, "127.0.0.1", 0)
-    link.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(link.carry) as link.port:
         yield link
-    finally:
-        server.close()
-        link.cut()
 
 
 @dataclass
