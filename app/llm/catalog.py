@@ -10,7 +10,7 @@ import httpx2
 
 from app.domain.errors import ConfigurationError
 from app.llm.encoded_messages import DEFAULT_BYTES, EncodedMessages
-from app.llm.http.client import streaming_client
+from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.prices.model_prices import prices_of
@@ -58,7 +58,7 @@ _OWN_MODELS: Mapping[str, tuple[str, str]] = {
 
 class _BuildOwnModel(Protocol):
     def __call__(
-        self, endpoint: ModelEndpoint, client: httpx2.AsyncClient, *, encoded: EncodedMessages
+        self, endpoint: ModelEndpoint, client: StreamingClient, *, encoded: EncodedMessages
     ) -> LanguageModel: ...
 
 
@@ -88,7 +88,7 @@ class ModelCatalog:
         self._breakers = Breakers()
         self._public_prices = PublicPrices()
         self._prices: dict[str, Prices] = {}
-        self._client: httpx2.AsyncClient | None = None
+        self._client: StreamingClient | None = None
         self._open = AsyncExitStack()
 
     @property
@@ -169,9 +169,9 @@ class ModelCatalog:
         except ConfigurationError as error:
             raise ConfigurationError(f"[models.{spec.name}] {error}") from None
 
-    def _shared_client(self) -> httpx2.AsyncClient:
+    def _shared_client(self) -> StreamingClient:
         if self._client is None:
-            self._client = streaming_client()
+            self._client = StreamingClient()
             self._open.push_async_callback(self._client.aclose)
         return self._client
 

@@ -13,7 +13,7 @@ from app.domain.ids import CallId
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
 from app.domain.threads.messages import Base64Source, Media, MediaType, ToolCall
 from app.llm.catalog import ModelCatalog
-from app.llm.http.client import streaming_client
+from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.model import OpenAICompatibleModel
 from app.llm.openai.request import request_body
@@ -463,7 +463,7 @@ async def test_our_model_hides_a_key_that_is_no_valid_header(models: Models) -> 
     endpoint = ModelEndpoint(
         base_url=models.provider.base_url, model="fake-5", api_key=f"{KEY}\r\nx"
     )
-    async with streaming_client() as client:
+    async with StreamingClient() as client:
         error = await _failure(OpenAICompatibleModel(endpoint, client), "hello")
     assert error.kind == "invalid_request"
     assert KEY not in f"{error} {error.__cause__!r} {endpoint!r}"

@@ -15,7 +15,9 @@ from app.llm.call_ids import new_call_id
 from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
+from app.llm.http.responses import HttpResponse
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
 
@@ -25,7 +27,7 @@ class AnthropicModel:
     def __init__(
         self,
         endpoint: ModelEndpoint,
-        client: httpx2.AsyncClient,
+        client: StreamingClient,
         clock: Clock | None = None,
         encoded: EncodedMessages | None = None,
     ) -> None:
@@ -67,7 +69,7 @@ class AnthropicModel:
         async with self.answers.chunks_of(response, stream) as chunks:
             yield chunks
 
-    async def _open(self, request: AnthropicRequest) -> httpx2.Response:
+    async def _open(self, request: AnthropicRequest) -> HttpResponse:
         """Send the request. If a thought in it is stale, send it once more without such thoughts."""
         try:
             return await self._send(request)
@@ -76,7 +78,7 @@ class AnthropicModel:
                 raise
         return await self._send(request.without_stale_thoughts())
 
-    async def _send(self, request: AnthropicRequest) -> httpx2.Response:
+    async def _send(self, request: AnthropicRequest) -> HttpResponse:
         headers = request.headers()
         if VERSION_HEADER in self.answers.headers:
             del headers[VERSION_HEADER]

@@ -15,6 +15,7 @@ from app.llm.google.options import parameters_of
 from app.llm.google.request import google_request
 from app.llm.google.stream import GoogleStream
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.runtime.ports.models import ModelChunk, ModelRequest
 
@@ -29,7 +30,7 @@ class GoogleModel:
     def __init__(
         self,
         endpoint: ModelEndpoint,
-        client: httpx2.AsyncClient,
+        client: StreamingClient,
         clock: Clock | None = None,
         encoded: EncodedMessages | None = None,
     ) -> None:

@@ -11,7 +11,9 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm.failures import failure_of_answer, failure_of_unstreamed, presentable
 from app.llm.http.answer_parser import AnswerParser
-from app.llm.http.bodies import StreamedBody
+from app.llm.http.client import StreamingClient
+from app.llm.http.requests import PostRequest, TimeLimits
+from app.llm.http.responses import HttpResponse
 from app.runtime.ports.models import ModelChunk
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -36,7 +38,7 @@ class AnswerEndpoint:
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        client: StreamingClient,
         url: httpx2.URL,
         headers: httpx2.Headers,
         *,
@@ -48,14 +50,15 @@ class AnswerEndpoint:
         self._client = client
         self.url = url
         self.headers = headers
-        self._timeout = timeout
-        self._idle_timeout = idle_timeout
+        self._limits = TimeLimits(min(CONNECT_TIMEOUT_SECONDS, timeout), timeout, idle_timeout)
         self._secrets = secrets
         self._clock = clock or SystemClock()
+        self._request: PostRequest | None = None
+        """To this address with these headers."""
 
     @asynccontextmanager
     async def chunks_of(
-        self, response: httpx2.Response, stream: AnswerParser
+        self, response: HttpResponse, stream: AnswerParser
     ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
         """The chunks of an open response, which is closed at the end."""
         try:
@@ -69,70 +72,59 @@ class AnswerEndpoint:
         body: bytes,
         more_headers: Mapping[str, str] | None = None,
         url: httpx2.URL | None = None,
-    ) -> httpx2.Response:
+    ) -> HttpResponse:
         """Send a request, to this address if one is given. Raises `InferenceFailed` if the answer isn't a stream."""
-        limits = {
-            "connect": min(CONNECT_TIMEOUT_SECONDS, self._timeout),
-            "write": self._timeout,
-            "read": self._timeout,
-            "pool": None,
-        }
-        headers = self.headers
-        if more_headers:
-            headers = httpx2.Headers(headers)
-            headers.update(more_headers)
-        request = httpx2.Request(
-            "POST", url or self.url, headers=headers, content=body, extensions={"timeout": limits}
-        )
         try:
-            response = await self._client.send(request, stream=True)
-            # The client reads `limits` again for the body, where the idle time-out applies.
-            limits["read"] = self._idle_timeout
-            if response.status_code != 200 or _is_json(response):
+            request = self._request_to(url, more_headers)
+            response = await self._client.send(request, body, self._limits)
+            if response.status != 200 or _is_json(response):
                 raise self._presentable(await self._failure_of(response))
             return response
         except httpx2.HTTPError as error:
-            # `from None`: the request in the error contains the key.
+            # `from None`: the error may contain the key.
             raise self._presentable(_connection_failure(error)) from None
 
-    async def _failure_of(self, response: httpx2.Response) -> InferenceFailed:
+    def _request_to(
+        self, url: httpx2.URL | None, more_headers: Mapping[str, str] | None
+    ) -> PostRequest:
+        if url is None and not more_headers:
+            if self._request is None:
+                self._request = PostRequest.to(self.url, self.headers)
+            return self._request
+        headers = httpx2.Headers(self.headers)
+        headers.update(more_headers)
+        return PostRequest.to(url or self.url, headers)
+
+    async def _failure_of(self, response: HttpResponse) -> InferenceFailed:
         """The failure of a response that isn't a stream."""
         body = b""
         try:
-            async with aclosing(response.aiter_bytes()) as pieces:
-                async for piece in pieces:
-                    body += piece
-                    if len(body) > MAX_ERROR_BODY_BYTES:
-                        break
+            while len(body) <= MAX_ERROR_BODY_BYTES and (piece := await response.read()):
+                body += piece
         finally:
             await response.aclose()
-        if response.status_code != 200:
-            return failure_of_answer(
-                response.status_code, body, response.headers, self._clock.now()
-            )
+        if response.status != 200:
+            return failure_of_answer(response.status, body, response.headers, self._clock.now())
         return failure_of_unstreamed(body)
 
     async def _chunks(
-        self, response: httpx2.Response, stream: AnswerParser
+        self, response: HttpResponse, stream: AnswerParser
     ) -> AsyncGenerator[Sequence[ModelChunk]]:
-        async with aclosing(StreamedBody(response, self._idle_timeout)) as body:
-            try:
-                while piece := await body.read():
-                    chunks = stream.feed(piece)
-                    if stream.complete:
-                        await _drain(body)
-                    if chunks:
-                        yield chunks
-                    if stream.failure is not None or stream.complete:
-                        break
-            except httpx2.ReadTimeout:
-                limit = self._idle_timeout
-                raise failed(
-                    FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s"
-                ) from None
-            except httpx2.HTTPError:
-                # A cut connection does no harm if the answer was already complete.
-                pass
+        try:
+            while piece := await response.read():
+                chunks = stream.feed(piece)
+                if stream.complete:
+                    await _read_end(response)
+                if chunks:
+                    yield chunks
+                if stream.failure is not None or stream.complete:
+                    break
+        except httpx2.ReadTimeout:
+            limit = self._limits.idle
+            raise failed(FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s") from None
+        except httpx2.HTTPError:
+            # A cut connection does no harm if the answer was already complete.
+            pass
         if not stream.complete and (chunks := stream.end()):
             yield chunks
         if stream.failure is not None:
@@ -142,11 +134,13 @@ class AnswerEndpoint:
         return presentable(failure, self._secrets)
 
 
-async def _drain(body: StreamedBody) -> None:
+async def _read_end(response: HttpResponse) -> None:
     """Read the end of a response whose answer is complete: only then is its connection reused."""
+    if response.is_complete:
+        return
     with suppress(TimeoutError, httpx2.HTTPError):
         async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-            while await body.read():
+            while await response.read():
                 pass
 
 
@@ -170,5 +164,5 @@ def _connection_failure(error: httpx2.HTTPError) -> InferenceFailed:
             )
 
 
-def _is_json(response: httpx2.Response) -> bool:
+def _is_json(response: HttpResponse) -> bool:
     return response.headers.get("content-type", "").startswith("application/json")

@@ -1,12 +1,15 @@
 """The HTTP client of all models, made for many concurrent streams of small chunks."""
 
-import ssl
-from typing import Any
+from typing import Self
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from app.llm.http.asyncio_backend import DirectBackend
+from app.llm.http.connecting import Connector
 from app.llm.http.connection_pool import ModelConnections
+from app.llm.http.proxied_client import ProxiedClient
+from app.llm.http.requests import PostRequest, TimeLimits
+from app.llm.http.responses import HttpResponse
 
 MAX_IDLE_CONNECTIONS = 256
 """Of each server; of all proxies together."""
@@ -14,30 +17,39 @@ IDLE_SECONDS = 30.0
 """How long an idle connection is kept."""
 
 
-def streaming_client() -> httpx2.AsyncClient:
-    """Return a client without a limit on connections. Time-outs are set for each request."""
-    return _DirectClient(
-        verify=httpx2.create_ssl_context(),
-        limits=httpx2.Limits(
-            max_connections=None,
-            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-            keepalive_expiry=IDLE_SECONDS,
-        ),
-        timeout=httpx2.Timeout(60, pool=None),
-    )
+class StreamingClient:
+    """Sends requests over connections of its own, or through the proxies that the environment names."""
 
-
-class _DirectClient(httpx2.AsyncClient):
-    """Uses our transport if no proxy is configured. Passed as `transport`, it would disable proxies."""
-
-    def _init_transport(self, *_: Any, **options: Any) -> httpx2.AsyncBaseTransport:
-        return _DirectTransport(options["verify"])
-
-
-class _DirectTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(verify=context)
-        # The transport takes no pool and no network backend.
-        self._pool = ModelConnections(
-            context, DirectBackend(), max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS
+    def __init__(self) -> None:
+        context = httpx2.create_ssl_context()
+        context.set_alpn_protocols(["http/1.1"])
+        self._direct = ModelConnections(
+            Connector(context), max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS
         )
+        self._proxies = getproxies()
+        self._proxied = (
+            ProxiedClient(context, max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS)
+            if self._proxies
+            else None
+        )
+
+    async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
+        """Return the response when its head has arrived. Raises `httpx2.HTTPError`."""
+        if self._proxied is not None and self._has_proxy(request.url):
+            return await self._proxied.send(request, body, limits)
+        return await self._direct.send(request, body, limits)
+
+    def _has_proxy(self, url: httpx2.URL) -> bool:
+        named = url.scheme in self._proxies or "all" in self._proxies
+        return named and not proxy_bypass(url.netloc.decode("ascii"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        self._direct.close()
+        if self._proxied is not None:
+            await self._proxied.aclose()

@@ -1,112 +1,139 @@
 """The open connections to model servers.
 
-The HTTP stack's own pool looks at every connection before and after each request, which takes half a
-millisecond with 500 open answers. This one has no limit on connections, so no request waits for one: it takes
-an idle connection of its server, or a new one.
+There is no limit on connections, so no request waits for one: it takes an idle connection of its server, or a
+new one.
 """
 
-import ssl
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator
-from typing import TypeAlias, cast
 
-import httpcore2
+import httpx2
 
-_Server: TypeAlias = tuple[bytes, bytes, int]
-_Connection: TypeAlias = httpcore2.AsyncConnectionInterface
+from app.llm.http.connecting import Connector
+from app.llm.http.connection import Connection
+from app.llm.http.content_encodings import decoder_of
+from app.llm.http.requests import PostRequest, Server, TimeLimits
+from app.llm.http.response_parser import ResponseParser
+from app.llm.http.responses import HttpResponse
 
 
-class ModelConnections(httpcore2.AsyncConnectionPool):
+class ModelConnections:
     """Keeps up to `max_idle` connections of each server, for `idle_seconds`."""
 
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        backend: httpcore2.AsyncNetworkBackend,
-        *,
-        max_idle: int,
-        idle_seconds: float,
-    ) -> None:
-        super().__init__(
-            ssl_context=context, keepalive_expiry=idle_seconds, network_backend=backend
-        )
+    def __init__(self, connector: Connector, *, max_idle: int, idle_seconds: float) -> None:
+        self._connector = connector
         self._max_idle = max_idle
-        self._idle: dict[_Server, deque[_Connection]] = {}
-        """The connection that was used last is at the end."""
-        self._in_use: set[_Connection] = set()
+        self._idle_seconds = idle_seconds
+        self._idle: dict[Server, deque[tuple[Connection, float]]] = {}
+        """With the time until which each is kept. The connection that was used last is at the end."""
+        self._in_use: set[Connection] = set()
 
     @property
-    def connections(self) -> list[_Connection]:
-        return [*self._in_use, *(one for idle in self._idle.values() for one in idle)]
+    def connections(self) -> list[Connection]:
+        return [*self._in_use, *(one for idle in self._idle.values() for one, _ in idle)]
 
-    async def handle_async_request(self, request: httpcore2.Request) -> httpcore2.Response:
-        origin = request.url.origin
-        server = (origin.scheme, origin.host, origin.port)
-        connection = await self._idle_connection(server) or self.create_connection(origin)
+    async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
+        """Send a request and return its response when the head has arrived."""
+        connection = self._idle_connection(request.server)
+        if connection is None:
+            connection = await self._connector.connect(request.server, limits.connect)
         self._in_use.add(connection)
         try:
-            response = await connection.handle_async_request(request)
+            await connection.write(request.with_body(body), limits.answer)
+            response = ResponseParser()
+            while not response.has_head:
+                _parse(response, await connection.read(limits.answer))
+                if response.failure is not None:
+                    raise httpx2.RemoteProtocolError(response.failure)
+            return _PooledResponse(response, connection, request.server, self, limits.idle)
         except BaseException:
-            await self.release(connection, server)
+            self.release(connection, request.server, is_reusable=False)
             raise
-        return httpcore2.Response(
-            response.status,
-            headers=response.headers,
-            content=_PooledBody(response, connection, server, self),
-            extensions=response.extensions,
-        )
 
-    async def _idle_connection(self, server: _Server) -> _Connection | None:
+    def _idle_connection(self, server: Server) -> Connection | None:
         """A connection that its server hasn't closed; None if there is none."""
+        now = asyncio.get_running_loop().time()
         idle = self._idle.get(server)
         while idle:
-            connection = idle.pop()
-            if not connection.has_expired():
+            connection, until = idle.pop()
+            if connection.is_idle and until > now:
                 return connection
-            await connection.aclose()
+            connection.close()
         return None
 
-    async def release(self, connection: _Connection, server: _Server) -> None:
+    def release(self, connection: Connection, server: Server, *, is_reusable: bool) -> None:
         """Keep a connection whose response was read to its end, and close any other."""
         if connection not in self._in_use:
             return
         self._in_use.remove(connection)
-        if connection.is_idle() and not connection.is_closed():
-            self._idle.setdefault(server, deque()).append(connection)
+        now = asyncio.get_running_loop().time()
+        if is_reusable and connection.is_idle:
+            kept = self._idle.setdefault(server, deque())
+            kept.append((connection, now + self._idle_seconds))
         else:
-            await connection.aclose()
+            connection.close()
         for idle in self._idle.values():
-            while idle and (len(idle) > self._max_idle or idle[0].has_expired()):
-                await idle.popleft().aclose()
+            while idle and (len(idle) > self._max_idle or idle[0][1] <= now):
+                idle.popleft()[0].close()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         connections = self.connections
         self._in_use.clear()
         self._idle.clear()
         for connection in connections:
-            await connection.aclose()
+            connection.close()
 
 
-class _PooledBody:
-    """The body of a response. Closing it releases the connection."""
+class _PooledResponse(HttpResponse):
+    """A response over one of the pool's connections. Closing it releases the connection."""
 
     def __init__(
         self,
-        response: httpcore2.Response,
-        connection: _Connection,
-        server: _Server,
+        parser: ResponseParser,
+        connection: Connection,
+        server: Server,
         pool: ModelConnections,
+        idle_timeout: float,
     ) -> None:
-        self._response = response
+        super().__init__(parser.status, parser.headers)
+        self._parser = parser
         self._connection = connection
         self._server = server
         self._pool = pool
+        self._idle_timeout = idle_timeout
+        self._decoder = decoder_of(parser.headers)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(cast(AsyncIterable[bytes], self._response.stream))
+    @property
+    def is_complete(self) -> bool:
+        return self._parser.is_complete
+
+    async def read(self) -> bytes:
+        parser = self._parser
+        while True:
+            if contents := self._decoded(parser.take_body()):
+                return contents
+            if parser.failure is not None:
+                raise httpx2.RemoteProtocolError(parser.failure)
+            if parser.is_complete:
+                return b""
+            _parse(parser, await self._connection.read(self._idle_timeout))
+
+    def _decoded(self, contents: bytes) -> bytes:
+        if self._decoder is None:
+            return contents
+        self._decoder.feed(contents)
+        return self._decoder.take()
 
     async def aclose(self) -> None:
-        try:
-            await self._response.aclose()
-        finally:
-            await self._pool.release(self._connection, self._server)
+        self._pool.release(
+            self._connection,
+            self._server,
+            is_reusable=self._parser.is_complete and self._parser.keeps_alive,
+        )
+
+
+def _parse(response: ResponseParser, data: bytes) -> None:
+    if data:
+        response.feed(data)
+    else:
+        response.end()

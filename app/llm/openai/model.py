@@ -10,6 +10,7 @@ from app.llm.call_ids import new_call_id
 from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
 from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.options import dialect_of
 from app.llm.openai.provider_data import issuer_of
@@ -24,7 +25,7 @@ class OpenAICompatibleModel:
     def __init__(
         self,
         endpoint: ModelEndpoint,
-        client: httpx2.AsyncClient,
+        client: StreamingClient,
         clock: Clock | None = None,
         encoded: EncodedMessages | None = None,
     ) -> None:
