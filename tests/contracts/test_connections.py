@@ -1,4 +1,4 @@
-"""Connections to model servers, on both event loops: our backend and the one of the HTTP library."""
+"""Connections to model servers, on both event loops."""
 
 import asyncio
 import hashlib
@@ -8,13 +8,14 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-import httpcore2
+import httpx2
 import pytest
 
 from app.clock import sleep
-from app.llm.http import asyncio_backend
-from app.llm.http.asyncio_backend import READ_AHEAD, Connection, DirectBackend
+from app.llm.http.connecting import Connector
+from app.llm.http.connection import READ_AHEAD, Connection
 from app.llm.http.read_pacing import ReadPacing
+from app.llm.http.requests import Server
 from tests.support.certificates import HOST, Certificate
 from tests.support.conditions import eventually
 from tests.support.controlled_server import (
@@ -27,7 +28,6 @@ from tests.support.controlled_server import (
 pytestmark = pytest.mark.anyio
 
 SHORT_TIMEOUT_SECONDS = 0.1
-BACKENDS = {"ours": DirectBackend(), "the library's": httpcore2.AnyIOBackend()}
 MEGABYTE = os.urandom(1024 * 1024)
 
 
@@ -36,20 +36,55 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> httpcore2.AsyncNetworkBackend:
-    return BACKENDS[request.param]
+def connector(context: ssl.SSLContext | None = None) -> Connector:
+    return Connector(context or ssl.create_default_context())
+
+
+def plain(port: int, name: str = "127.0.0.1") -> Server:
+    return Server(name, port, is_encrypted=False)
+
+
+async def encrypted(
+    host: ControlledServer,
+    context: ssl.SSLContext,
+    name: str = HOST,
+    timeout: float = TIMEOUT_SECONDS,
+) -> Connection:
+    return await connector(context).connect(Server(name, host.port, is_encrypted=True), timeout)
 
 
 @asynccontextmanager
 async def connected(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> AsyncIterator[tuple[httpcore2.AsyncNetworkStream, ServedConnection]]:
-    stream = await backend.connect_tcp("127.0.0.1", host.port, timeout=TIMEOUT_SECONDS)
+    host: ControlledServer, opening: Connector | None = None
+) -> AsyncIterator[tuple[Connection, ServedConnection]]:
+    """A connection, and the server's side of it."""
+    opened = await (opening or connector()).connect(plain(host.port), TIMEOUT_SECONDS)
     try:
-        yield stream, await host.connection()
+        yield opened, await host.connection()
     finally:
-        await stream.aclose()
+        opened.close()
+
+
+@asynccontextmanager
+async def connected_to_any(
+    certificate: Certificate | None,
+) -> AsyncIterator[tuple[Connection, ServedConnection]]:
+    """The same with a server that has TLS if there is a certificate."""
+    async with controlled_server(certificate) as host:
+        if certificate is None:
+            async with connected(host) as both:
+                yield both
+            return
+        opened = await encrypted(host, certificate.of_client())
+        try:
+            yield opened, await host.connection()
+        finally:
+            opened.close()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def any_certificate(request: pytest.FixtureRequest, certificate: Certificate) -> Certificate | None:
+    return certificate if request.param else None
 
 
 async def fails(call: Awaitable[object]) -> Exception:
@@ -60,6 +95,13 @@ async def fails(call: Awaitable[object]) -> Exception:
     raise AssertionError("the call did not fail")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds)
+
+
 async def settled(value: Callable[[], object]) -> None:
     """Wait until `value` returns the same twice in a row."""
     before = None
@@ -68,26 +110,26 @@ async def settled(value: Callable[[], object]) -> None:
         await sleep(SHORT_TIMEOUT_SECONDS)
 
 
-async def read_all(stream: httpcore2.AsyncNetworkStream) -> bytes:
-    read = b""
-    while data := await stream.read(65_536, timeout=TIMEOUT_SECONDS):
+async def read_all(opened: Connection) -> bytes:
+    read = bytearray()
+    while data := await opened.read(TIMEOUT_SECONDS):
         read += data
-    return read
+    return bytes(read)
 
 
 # --- connecting -----------------------------------------------------------------------------------
 
 
-async def test_a_refusal_is_an_error(
-    backend: httpcore2.AsyncNetworkBackend, taken_port: int
-) -> None:
-    with pytest.raises(httpcore2.ConnectError):
-        await backend.connect_tcp("127.0.0.1", taken_port, timeout=TIMEOUT_SECONDS)
+async def test_a_refusal_is_an_error(taken_port: int) -> None:
+    with pytest.raises(httpx2.ConnectError):
+        await connector().connect(plain(taken_port), TIMEOUT_SECONDS)
 
 
-async def test_an_unknown_host_is_an_error(backend: httpcore2.AsyncNetworkBackend) -> None:
-    with pytest.raises(httpcore2.ConnectError):
-        await backend.connect_tcp("unknown.invalid", 80, timeout=TIMEOUT_SECONDS)
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("name", ["unknown.invalid", "a..b", "x" * 64, ".invalid", "1.2.3.4.5", ""])
+async def test_a_host_that_cannot_exist_is_an_error(name: str, is_encrypted: bool) -> None:
+    with pytest.raises(httpx2.ConnectError):
+        await connector().connect(Server(name, 1, is_encrypted), TIMEOUT_SECONDS)
 
 
 @contextmanager
@@ -100,13 +142,24 @@ def unaccepted_listener(ip: str, port: int = 0) -> Iterator[socket.socket]:
         yield listening
 
 
-async def test_a_slow_connect_times_out(
-    backend: httpcore2.AsyncNetworkBackend,
-) -> None:
-    with unaccepted_listener("127.0.0.1") as listening, pytest.raises(httpcore2.ConnectTimeout):
-        await backend.connect_tcp(
-            "127.0.0.1", listening.getsockname()[1], timeout=SHORT_TIMEOUT_SECONDS
-        )
+async def test_a_slow_connect_times_out() -> None:
+    with unaccepted_listener("127.0.0.1") as listening, pytest.raises(httpx2.ConnectTimeout):
+        await connector().connect(plain(listening.getsockname()[1]), SHORT_TIMEOUT_SECONDS)
+
+
+async def test_an_address_of_ip_version_6_is_reached() -> None:
+    async with controlled_server(ip="::1") as host:
+        opened = await connector().connect(plain(host.port, "::1"), TIMEOUT_SECONDS)
+        served = await host.connection()
+        await opened.write(b"a question", TIMEOUT_SECONDS)
+        assert await served.reader.readexactly(10) == b"a question"
+        opened.close()
+
+
+async def test_small_writes_are_sent_at_once(host: ControlledServer) -> None:
+    async with connected(host) as (opened, _):
+        socket_of = opened._open_transport.get_extra_info("socket")
+        assert socket_of.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # --- several addresses ----------------------------------------------------------------------------
@@ -116,23 +169,24 @@ FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 @pytest.fixture
 async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every host resolves to these two addresses, and the time-out per address is short."""
+    """Every name resolves to these two addresses, and the time-out per address is short."""
 
     async def resolve(host: str, port: int, **_: object) -> list[object]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in (FIRST, SECOND)]
+        addresses = [host] if host in (FIRST, SECOND) else [FIRST, SECOND]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-    monkeypatch.setattr(asyncio_backend, "ADDRESS_TIMEOUT_SECONDS", SHORT_TIMEOUT_SECONDS)
+    monkeypatch.setattr("app.llm.http.connecting.ADDRESS_TIMEOUT_SECONDS", SHORT_TIMEOUT_SECONDS)
 
 
 async def reached(port: int) -> str:
     """The address that a connection to the host reaches."""
-    stream = await DirectBackend().connect_tcp("twofold.test", port, timeout=TIMEOUT_SECONDS)
+    opened = await connector().connect(plain(port, "twofold.test"), TIMEOUT_SECONDS)
     try:
-        ip: str = stream.get_extra_info("server_addr")[0]
+        ip: str = opened._open_transport.get_extra_info("peername")[0]
         return ip
     finally:
-        await stream.aclose()
+        opened.close()
 
 
 @pytest.mark.usefixtures("two_addresses")
@@ -156,235 +210,236 @@ async def test_a_slow_address_is_awaited_when_no_other_is_left() -> None:
 
 @pytest.mark.usefixtures("two_addresses")
 async def test_a_host_that_refuses_on_every_address_is_an_error(taken_port: int) -> None:
-    with pytest.raises(httpcore2.ConnectError):
+    with pytest.raises(httpx2.ConnectError):
         await reached(taken_port)
+
+
+@pytest.mark.usefixtures("two_addresses")
+async def test_a_slow_agreement_on_tls_is_not_taken_for_a_slow_address(
+    certificate: Certificate,
+) -> None:
+    async with controlled_server(ip=FIRST) as host, asyncio.TaskGroup() as tasks:
+        connecting = tasks.create_task(fails(encrypted(host, certificate.of_client())))
+        served = await host.connection()
+        hello = await served.reader.read(1)
+        await sleep(3 * SHORT_TIMEOUT_SECONDS)
+        assert hello
+        assert not connecting.done()
+        served.writer.close()
+        assert isinstance(await connecting, httpx2.ConnectError)
+        assert host.connections.empty()
 
 
 # --- TLS ------------------------------------------------------------------------------------------
 
 
-async def encrypted(
-    backend: httpcore2.AsyncNetworkBackend,
-    host: ControlledServer,
-    context: ssl.SSLContext,
-    name: str = HOST,
-    timeout: float = TIMEOUT_SECONDS,
-) -> httpcore2.AsyncNetworkStream:
-    stream = await backend.connect_tcp("127.0.0.1", host.port, timeout=TIMEOUT_SECONDS)
-    return await stream.start_tls(context, name, timeout)
+async def test_tls_transfers_all_bytes(certificate: Certificate) -> None:
+    async with connected_to_any(certificate) as (opened, served):
+        await opened.write(b"a question", TIMEOUT_SECONDS)
+        assert await served.reader.readexactly(10) == b"a question"
+        served.writer.write(MEGABYTE)
+        served.writer.close()
+        assert await read_all(opened) == MEGABYTE
+        tls = opened._open_transport.get_extra_info("ssl_object")
+        assert tls.version() == "TLSv1.3"
 
 
-async def test_tls_transfers_all_bytes(
-    backend: httpcore2.AsyncNetworkBackend, certificate: Certificate
-) -> None:
+async def test_a_certificate_that_is_not_trusted_is_an_error(certificate: Certificate) -> None:
     async with controlled_server(certificate) as host:
-        stream = await encrypted(backend, host, certificate.of_client())
-        connection = await host.connection()
-        await stream.write(b"a question", timeout=TIMEOUT_SECONDS)
-        assert await connection.reader.readexactly(10) == b"a question"
-        connection.writer.write(MEGABYTE)
-        connection.writer.close()
-        assert await read_all(stream) == MEGABYTE
-        assert stream.get_extra_info("ssl_object").version() == "TLSv1.3"
-        await stream.aclose()
-
-
-async def test_a_certificate_that_is_not_trusted_is_an_error(
-    backend: httpcore2.AsyncNetworkBackend, certificate: Certificate
-) -> None:
-    async with controlled_server(certificate) as host:
-        with pytest.raises(httpcore2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            await encrypted(backend, host, ssl.create_default_context())
-        with pytest.raises(httpcore2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            await encrypted(backend, host, certificate.of_client(), name="elsewhere.test")
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await encrypted(host, ssl.create_default_context())
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await encrypted(host, certificate.of_client(), name="127.0.0.1")
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
 async def test_a_server_without_tls_is_an_error(
-    backend: httpcore2.AsyncNetworkBackend,
-    host: ControlledServer,
-    certificate: Certificate,
-    answer: bytes,
+    host: ControlledServer, certificate: Certificate, answer: bytes
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        connecting = tasks.create_task(fails(encrypted(backend, host, certificate.of_client())))
-        connection = await host.connection()
-        connection.writer.write(answer)
-        connection.writer.close()
-    assert isinstance(connecting.result(), httpcore2.ConnectError)
+        connecting = tasks.create_task(fails(encrypted(host, certificate.of_client())))
+        served = await host.connection()
+        served.writer.write(answer)
+        served.writer.close()
+    assert isinstance(connecting.result(), httpx2.ConnectError)
 
 
 async def test_a_slow_tls_handshake_times_out_and_closes_the_connection(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer, certificate: Certificate
+    host: ControlledServer, certificate: Certificate
 ) -> None:
-    with pytest.raises(httpcore2.ConnectTimeout):
-        await encrypted(backend, host, certificate.of_client(), timeout=SHORT_TIMEOUT_SECONDS)
-    connection = await host.connection()
-    await connection.client_has_left()
+    with pytest.raises(httpx2.ConnectTimeout):
+        await encrypted(host, certificate.of_client(), timeout=SHORT_TIMEOUT_SECONDS)
+    await (await host.connection()).client_has_left()
+
+
+async def test_a_cancelled_tls_handshake_closes_the_connection(
+    host: ControlledServer, certificate: Certificate
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        connecting = tasks.create_task(encrypted(host, certificate.of_client()))
+        served = await host.connection()
+        await served.reader.read(1)
+        connecting.cancel()
+    assert connecting.cancelled()
+    await served.client_has_left()
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-async def test_a_read_after_a_read_timeout_gets_the_late_bytes(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection):
-        with pytest.raises(httpcore2.ReadTimeout):
-            await stream.read(100, timeout=SHORT_TIMEOUT_SECONDS)
-        connection.writer.write(b"late")
-        assert await stream.read(100, timeout=TIMEOUT_SECONDS) == b"late"
+async def test_a_read_after_a_read_timeout_gets_the_late_bytes(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served):
+        with pytest.raises(httpx2.ReadTimeout):
+            await opened.read(SHORT_TIMEOUT_SECONDS)
+        served.writer.write(b"late")
+        assert await opened.read(TIMEOUT_SECONDS) == b"late"
 
 
-async def test_a_cancelled_read_loses_no_bytes(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection):
+async def test_a_cancelled_read_loses_no_bytes(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served):
         for _ in range(20):
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(stream.read(100))
+                reading = tasks.create_task(opened.read(TIMEOUT_SECONDS))
                 await sleep(0)
-                connection.writer.write(b"word")
+                served.writer.write(b"word")
                 reading.cancel()
             read = b"" if reading.cancelled() else reading.result()
             while len(read) < 4:
-                read += await stream.read(100, timeout=TIMEOUT_SECONDS)
+                read += await opened.read(TIMEOUT_SECONDS)
             assert read == b"word"
 
 
 async def test_bytes_sent_before_the_server_closed_are_read(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
+    any_certificate: Certificate | None,
 ) -> None:
-    async with connected(backend, host) as (stream, connection):
-        connection.writer.write(b"good")
-        connection.writer.write(b"bye")
-        connection.writer.close()
-        assert await read_all(stream) == b"goodbye"
-        assert await stream.read(100, timeout=TIMEOUT_SECONDS) == b""
+    async with connected_to_any(any_certificate) as (opened, served):
+        served.writer.write(b"good")
+        served.writer.write(b"bye")
+        served.writer.close()
+        assert await read_all(opened) == b"goodbye"
+        assert await opened.read(TIMEOUT_SECONDS) == b""
 
 
-async def test_a_connection_reset_is_a_read_error(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection):
-        connection.reset()
-        with pytest.raises(httpcore2.ReadError):
-            await stream.read(100, timeout=TIMEOUT_SECONDS)
+async def test_a_connection_reset_is_a_read_error(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served):
+        served.reset()
+        for _ in range(2):
+            with pytest.raises(httpx2.ReadError):
+                await opened.read(TIMEOUT_SECONDS)
 
 
-async def test_a_connection_reports_that_it_is_readable(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    """The HTTP library uses this to notice that the server closed an idle connection."""
-    async with connected(backend, host) as (stream, connection):
-
-        async def is_readable() -> bool:
-            return bool(stream.get_extra_info("is_readable"))
-
-        assert not await is_readable()
-        connection.writer.close()
-        await eventually(is_readable)
-
-
-@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
 async def test_reading_ahead_is_bounded_and_loses_no_bytes(
-    certificate: Certificate, is_encrypted: bool
+    any_certificate: Certificate | None,
 ) -> None:
-    pieces = 16
-    async with controlled_server(certificate if is_encrypted else None) as host:
-        stream = await DirectBackend().connect_tcp("127.0.0.1", host.port, timeout=TIMEOUT_SECONDS)
-        if is_encrypted:
-            await stream.start_tls(certificate.of_client(), HOST, TIMEOUT_SECONDS)
-        assert isinstance(stream, Connection)
-        connection = await host.connection()
-        sent = 0
+    pieces, sent = 16, 0
+    async with connected_to_any(any_certificate) as (opened, served):
 
         async def send() -> None:
             nonlocal sent
             for _ in range(pieces):
-                connection.writer.write(MEGABYTE)
-                await connection.writer.drain()
+                served.writer.write(MEGABYTE)
+                await served.writer.drain()
                 sent += 1
-            connection.writer.close()
-
-        async def is_full() -> bool:
-            return len(stream._arrived) > READ_AHEAD
+            served.writer.close()
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
-            await eventually(is_full)
-            await settled(lambda: (sent, len(stream._arrived)))
+            await until(lambda: len(opened._arrived) > READ_AHEAD)
+            await settled(lambda: (sent, len(opened._arrived)))
             assert sent < pieces
-            assert len(stream._arrived) < 2 * READ_AHEAD
+            assert len(opened._arrived) < 2 * READ_AHEAD
             expected, found = hashlib.sha256(MEGABYTE * pieces), hashlib.sha256()
-            found.update(await read_all(stream))
+            found.update(await read_all(opened))
         assert found.digest() == expected.digest()
-        await stream.aclose()
+
+
+# --- idle connections -----------------------------------------------------------------------------
+
+
+async def test_a_connection_is_idle_until_its_server_sends_something_or_ends_it(
+    any_certificate: Certificate | None,
+) -> None:
+    async with connected_to_any(any_certificate) as (opened, served):
+        assert opened.is_idle
+        served.writer.write(b"unasked")
+        await until(lambda: not opened.is_idle)
+        assert await opened.read(TIMEOUT_SECONDS) == b"unasked"
+        assert opened.is_idle
+        served.writer.close()
+        await until(lambda: not opened.is_idle)
+
+
+async def test_a_connection_is_not_idle_before_all_was_sent(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(opened.write(MEGABYTE * 16, TIMEOUT_SECONDS))
+        await sleep(0)
+        served.writer.write(b"an early answer")
+        await writing
+        assert await opened.read(TIMEOUT_SECONDS) == b"an early answer"
+        assert not opened.is_idle
+        await served.reader.readexactly(16 * len(MEGABYTE))
+        await until(lambda: opened.is_idle)
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-async def test_a_write_to_a_server_that_does_not_read_times_out(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection):
-        with pytest.raises(httpcore2.WriteTimeout):
-            await stream.write(MEGABYTE * 16, timeout=SHORT_TIMEOUT_SECONDS)
-    await connection.client_has_left()
+async def test_a_write_to_a_server_that_does_not_read_times_out(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served):
+        with pytest.raises(httpx2.WriteTimeout):
+            await opened.write(MEGABYTE * 16, SHORT_TIMEOUT_SECONDS)
+    await served.client_has_left()
 
 
-async def test_a_connection_reset_during_a_write_is_a_write_error(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection), asyncio.TaskGroup() as tasks:
-        writing = tasks.create_task(fails(stream.write(MEGABYTE * 16, timeout=TIMEOUT_SECONDS)))
+async def test_a_connection_reset_during_a_write_is_a_write_error(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(fails(opened.write(MEGABYTE * 16, TIMEOUT_SECONDS)))
         await sleep(SHORT_TIMEOUT_SECONDS)
-        connection.reset()
-        assert isinstance(await writing, httpcore2.WriteError)
+        served.reset()
+        assert isinstance(await writing, httpx2.WriteError)
+        assert isinstance(await fails(opened.write(b"more", TIMEOUT_SECONDS)), httpx2.WriteError)
 
 
-async def test_a_server_that_reads_slowly_gets_everything(
-    backend: httpcore2.AsyncNetworkBackend, host: ControlledServer
-) -> None:
-    async with connected(backend, host) as (stream, connection), asyncio.TaskGroup() as tasks:
-        tasks.create_task(stream.write(MEGABYTE * 8, timeout=TIMEOUT_SECONDS))
-        read = await connection.reader.readexactly(8 * len(MEGABYTE))
+async def test_a_server_that_reads_slowly_gets_everything(host: ControlledServer) -> None:
+    async with connected(host) as (opened, served), asyncio.TaskGroup() as tasks:
+        tasks.create_task(opened.write(MEGABYTE * 8, TIMEOUT_SECONDS))
+        read = await served.reader.readexactly(8 * len(MEGABYTE))
     assert read == MEGABYTE * 8
 
 
 # --- closing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
-async def test_closing_does_not_wait_for_the_server(
-    backend: httpcore2.AsyncNetworkBackend, certificate: Certificate, is_encrypted: bool
-) -> None:
+async def test_closing_does_not_wait_for_the_server(any_certificate: Certificate | None) -> None:
     """Neither for a server that doesn't read, nor for one that keeps sending."""
-    async with controlled_server(certificate if is_encrypted else None) as host:
-        stream = await backend.connect_tcp("127.0.0.1", host.port, timeout=TIMEOUT_SECONDS)
-        if is_encrypted:
-            stream = await stream.start_tls(certificate.of_client(), HOST, TIMEOUT_SECONDS)
-        connection = await host.connection()
-        connection.writer.write(MEGABYTE * 8)
-        with suppress(httpcore2.WriteTimeout):
-            await stream.write(MEGABYTE * 32, timeout=SHORT_TIMEOUT_SECONDS)
-        await asyncio.wait_for(stream.aclose(), TIMEOUT_SECONDS)
-        await asyncio.wait_for(stream.aclose(), TIMEOUT_SECONDS)
-        assert await connection.client_has_left() < 32 * len(MEGABYTE)
+    async with connected_to_any(any_certificate) as (opened, served):
+        served.writer.write(MEGABYTE * 8)
+        with suppress(httpx2.WriteTimeout):
+            await opened.write(MEGABYTE * 32, SHORT_TIMEOUT_SECONDS)
+        opened.close()
+        opened.close()
+        assert await served.client_has_left() < 32 * len(MEGABYTE)
+
+
+async def test_a_reader_learns_that_its_connection_was_closed(host: ControlledServer) -> None:
+    """The end of a body that ends with its connection would look the same."""
+    async with connected(host) as (opened, _), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(fails(opened.read(TIMEOUT_SECONDS)))
+        await sleep(0)
+        opened.close()
+        assert isinstance(await reading, httpx2.ReadError)
+        assert isinstance(await fails(opened.read(TIMEOUT_SECONDS)), httpx2.ReadError)
+        assert isinstance(await fails(opened.write(b"more", TIMEOUT_SECONDS)), httpx2.WriteError)
 
 
 async def test_a_connection_that_the_server_ended_can_be_closed(host: ControlledServer) -> None:
-    async with (
-        connected(DirectBackend(), host) as (stream, connection),
-        asyncio.TaskGroup() as tasks,
-    ):
-        writing = tasks.create_task(fails(stream.write(MEGABYTE * 8, timeout=TIMEOUT_SECONDS)))
-        connection.writer.write_eof()
-        assert await stream.read(100, timeout=TIMEOUT_SECONDS) == b""
-        await connection.reader.readexactly(8 * len(MEGABYTE))
-        await connection.client_has_left()
-        assert isinstance(await writing, httpcore2.WriteError)
+    async with connected(host) as (opened, served), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(fails(opened.write(MEGABYTE * 8, TIMEOUT_SECONDS)))
+        served.writer.write_eof()
+        assert await opened.read(TIMEOUT_SECONDS) == b""
+        await served.reader.readexactly(8 * len(MEGABYTE))
+        await served.client_has_left()
+        assert isinstance(await writing, httpx2.WriteError)
 
 
 # --- many answers at once -------------------------------------------------------------------------
@@ -406,65 +461,31 @@ class PausesUntilReleased(ReadPacing):
         await self.released.wait()
 
 
+def paced_connector() -> tuple[Connector, PausesUntilReleased]:
+    opening, pacing = connector(), PausesUntilReleased()
+    opening._pacing = pacing
+    return opening, pacing
+
+
 async def test_what_arrives_during_a_pause_is_read_at_once(
     host: ControlledServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asyncio_backend, "UNPACED_SECONDS", 0.0)
-    backend, pacing = DirectBackend(), PausesUntilReleased()
-    backend._pacing = pacing
-    async with connected(backend, host) as (stream, served), asyncio.TaskGroup() as tasks:
+    monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
+    opening, pacing = paced_connector()
+    async with connected(host, opening) as (opened, served), asyncio.TaskGroup() as tasks:
         served.writer.write(b"one ")
-        reading = tasks.create_task(stream.read(65_536, timeout=TIMEOUT_SECONDS))
+        reading = tasks.create_task(opened.read(TIMEOUT_SECONDS))
         await pacing.is_pausing.wait()
         served.writer.write(b"two")
-        await eventually(lambda: _has_arrived(stream, b"one two"))
+        await until(lambda: bytes(opened._arrived) == b"one two")
         pacing.released.set()
         assert await reading == b"one two"
 
 
 async def test_the_first_moments_of_an_answer_are_not_paced(host: ControlledServer) -> None:
-    backend = DirectBackend()
-    backend._pacing = PausesUntilReleased()
-    async with connected(backend, host) as (stream, served):
-        await stream.write(b"a question", timeout=TIMEOUT_SECONDS)
+    opening, _ = paced_connector()
+    async with connected(host, opening) as (opened, served):
+        await opened.write(b"a question", TIMEOUT_SECONDS)
         served.writer.write(b"an answer")
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            assert await stream.read(65_536) == b"an answer"
-
-
-async def _has_arrived(stream: httpcore2.AsyncNetworkStream, data: bytes) -> bool:
-    assert isinstance(stream, Connection)
-    return bytes(stream._arrived) == data
-
-
-class RecordedWrites(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-
-    def write(self, data: object) -> None:
-        assert isinstance(data, bytes)
-        self.writes.append(data)
-
-
-REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
-
-
-async def test_the_head_of_a_request_is_written_with_its_body() -> None:
-    connection, transport = Connection(), RecordedWrites()
-    connection.connection_made(transport)
-    for body in (b"1234", b"567\r\n\r\n"):
-        await connection.write(REQUEST)
-        await connection.write(body)
-        await connection.write(b"")
-    assert transport.writes == [REQUEST + b"1234", REQUEST + b"567\r\n\r\n"]
-
-
-async def test_the_head_of_a_request_without_a_body_is_written_when_the_answer_is_read() -> None:
-    connection, transport = Connection(), RecordedWrites()
-    connection.connection_made(transport)
-    await connection.write(REQUEST)
-    assert transport.writes == []
-    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
-    assert await connection.read(100) == b"HTTP/1.1 200 OK\r\n\r\n"
-    assert transport.writes == [REQUEST]
+            assert await opened.read(TIMEOUT_SECONDS) == b"an answer"

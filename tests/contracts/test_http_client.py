@@ -1,25 +1,24 @@
-"""The HTTP client of all models: its certificates, proxies and reused connections."""
+"""The HTTP client of all models: its certificates and reused connections."""
 
 import asyncio
+import ssl
 
 import httpx2
 import pytest
 
-from app.clock import sleep
-from app.llm.http.asyncio_backend import Connection
-from app.llm.http.client import streaming_client
+from app.clock import yield_to_loop
+from app.llm.http.client import StreamingClient
 from tests.support.certificates import HOST, Certificate
 from tests.support.controlled_server import ControlledServer, controlled_server
+from tests.support.http_requests import address_of, answered
+from tests.support.proxy_variables import without_proxies
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removes the proxy variables of the environment."""
-    for name in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+    without_proxies(monkeypatch)
 
 
 async def test_the_client_trusts_the_certificates_of_ssl_cert_file(
@@ -27,56 +26,75 @@ async def test_the_client_trusts_the_certificates_of_ssl_cert_file(
 ) -> None:
     async with controlled_server(certificate) as host:
         url = f"https://{HOST}:{host.port}/"
-        async with streaming_client() as client:
+        async with StreamingClient() as client:
             with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.get(url)
+                await answered(client, url)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
-        async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(client.get(url))
+        async with StreamingClient() as client, asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(answered(client, url))
             await (await host.connection()).answer(b"trusted")
-            assert (await asking).content == b"trusted"
+            assert await asking == b"trusted"
+
+
+async def test_a_trusted_certificate_of_another_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, certificate: Certificate
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
+    async with controlled_server(certificate) as host, StreamingClient() as client:
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await answered(client, f"https://127.0.0.1:{host.port}/")
+
+
+class WithHttp2(Certificate):
+    """Of a server that prefers HTTP/2."""
+
+    __slots__ = ()
+
+    def of_server(self) -> ssl.SSLContext:
+        context = Certificate.of_server(self)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        return context
+
+
+async def test_a_server_with_http_2_is_asked_for_http_1(
+    monkeypatch: pytest.MonkeyPatch, certificate: Certificate
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
+    async with (
+        controlled_server(WithHttp2(certificate.file)) as host,
+        StreamingClient() as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        asking = tasks.create_task(answered(client, f"https://{HOST}:{host.port}/"))
+        served = await host.connection()
+        await served.answer(b"agreed")
+        assert await asking == b"agreed"
+        assert served.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
 
 
 async def test_an_idle_connection_is_used_again_until_its_server_closes_it(
     host: ControlledServer,
 ) -> None:
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        url = f"http://127.0.0.1:{host.port}/"
-        asking = tasks.create_task(client.get(url))
+    async with StreamingClient() as client, asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(answered(client, address_of(host)))
         first = await host.connection()
         await first.answer(b"one")
-        assert (await asking).content == b"one"
-        asking = tasks.create_task(client.get(url))
+        assert await asking == b"one"
+        asking = tasks.create_task(answered(client, address_of(host)))
         await first.answer(b"two")
-        assert (await asking).content == b"two"
+        assert await asking == b"two"
         first.writer.close()
         await first.writer.wait_closed()
-        await sleep(0)
-        asking = tasks.create_task(client.get(url))
+        (idle,) = client._direct.connections
+        while idle.is_idle:
+            await yield_to_loop()
+        asking = tasks.create_task(answered(client, address_of(host)))
         await (await host.connection()).answer(b"three")
-        assert (await asking).content == b"three"
+        assert await asking == b"three"
 
 
-@pytest.mark.parametrize("variable", ["ALL_PROXY", "HTTP_PROXY"])
-async def test_proxies_from_the_environment_are_used(
-    monkeypatch: pytest.MonkeyPatch, host: ControlledServer, variable: str
-) -> None:
-    monkeypatch.setenv(variable, f"http://127.0.0.1:{host.port}")
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(client.get("http://models.invalid/"))
-        asked = await (await host.connection()).answer(b"by proxy")
-        assert asked.startswith(b"GET http://models.invalid/ ")
-        assert (await asking).content == b"by proxy"
-
-
-async def test_hosts_without_a_proxy_use_the_direct_backend(
-    monkeypatch: pytest.MonkeyPatch, host: ControlledServer, taken_port: int
-) -> None:
-    monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{taken_port}")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    async with streaming_client() as client, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(client.get(f"http://127.0.0.1:{host.port}/"))
-        await (await host.connection()).answer(b"directly")
-        response = await asking
-        assert response.content == b"directly"
-        assert isinstance(response.extensions["network_stream"], Connection)
+async def test_a_closed_client_sends_nothing(host: ControlledServer) -> None:
+    async with StreamingClient() as client:
+        pass
+    with pytest.raises(httpx2.ConnectError, match="the client is closed"):
+        await answered(client, address_of(host))

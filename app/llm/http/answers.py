@@ -101,6 +101,10 @@ class AnswerEndpoint:
         try:
             while len(body) <= MAX_ERROR_BODY_BYTES and (piece := await response.read()):
                 body += piece
+        except httpx2.HTTPError:
+            # The status tells more than the end of the body.
+            if response.status == 200:
+                raise
         finally:
             await response.aclose()
         if response.status != 200:
@@ -122,6 +126,8 @@ class AnswerEndpoint:
         except httpx2.ReadTimeout:
             limit = self._limits.idle
             raise failed(FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s") from None
+        except httpx2.DecodingError as error:
+            raise self._presentable(_decoding_failure(error)) from None
         except httpx2.HTTPError:
             # A cut connection does no harm if the answer was already complete.
             pass
@@ -151,17 +157,23 @@ def _connection_failure(error: httpx2.HTTPError) -> InferenceFailed:
             return failed(FailureKind.TIMEOUT, "no connection to the model's server in time")
         case httpx2.TimeoutException():
             return failed(FailureKind.TIMEOUT, "the model's server didn't begin to answer in time")
-        case httpx2.ConnectError():
+        case httpx2.ConnectError() | httpx2.ProxyError():
             return failed(FailureKind.PROVIDER, f"no connection to the model's server: {error}")
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
             return failed(
                 FailureKind.INVALID_REQUEST,
                 "the request can't be written: check base_url, api_key and headers of the model",
             )
+        case httpx2.DecodingError():
+            return _decoding_failure(error)
         case _:
             return failed(
                 FailureKind.PROVIDER, "the connection broke before the model's server answered"
             )
+
+
+def _decoding_failure(error: httpx2.DecodingError) -> InferenceFailed:
+    return failed(FailureKind.PROVIDER, f"the model's answer can't be decoded: {error}")
 
 
 def _is_json(response: HttpResponse) -> bool:

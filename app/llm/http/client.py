@@ -1,7 +1,7 @@
 """The HTTP client of all models, made for many concurrent streams of small chunks."""
 
 from typing import Self
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies
 
 import httpx2
 
@@ -26,22 +26,17 @@ class StreamingClient:
         self._direct = ModelConnections(
             Connector(context), max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS
         )
-        self._proxies = getproxies()
         self._proxied = (
             ProxiedClient(context, max_idle=MAX_IDLE_CONNECTIONS, idle_seconds=IDLE_SECONDS)
-            if self._proxies
+            if {"http", "https", "all"} & getproxies().keys()
             else None
         )
 
     async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
         """Return the response when its head has arrived. Raises `httpx2.HTTPError`."""
-        if self._proxied is not None and self._has_proxy(request.url):
+        if self._proxied is not None and self._proxied.has_proxy_for(request.url):
             return await self._proxied.send(request, body, limits)
         return await self._direct.send(request, body, limits)
-
-    def _has_proxy(self, url: httpx2.URL) -> bool:
-        named = url.scheme in self._proxies or "all" in self._proxies
-        return named and not proxy_bypass(url.netloc.decode("ascii"))
 
     async def __aenter__(self) -> Self:
         return self

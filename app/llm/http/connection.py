@@ -30,8 +30,9 @@ class Connection(asyncio.Protocol):
         self._reader: asyncio.Future[bool] | None = None
         """False if nothing came in time."""
         self._patience = MovingTimer(self._give_up)
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._write_done = asyncio.Event()
+        """Set if no request waits to be sent, or its server has answered or ended the connection."""
+        self._write_done.set()
 
     # --- called by the loop ---------------------------------------------------------------------
 
@@ -43,24 +44,26 @@ class Connection(asyncio.Protocol):
         if len(self._arrived) > READ_AHEAD and not self._is_paused:
             self._is_paused = True
             self._open_transport.pause_reading()
+        self._write_done.set()
         self._wake()
 
     def eof_received(self) -> None:
         self._has_ended = True
+        self._write_done.set()
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._has_ended = self._is_lost = True
-        self._error = error
+        self._error = self._error or error
         self._patience.cancel()
-        self._writable.set()
+        self._write_done.set()
         self._wake()
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self._write_done.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._write_done.set()
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -74,20 +77,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the server has neither ended the connection nor sent anything that wasn't read."""
-        return not self._has_ended and not self._arrived
+        """Whether the connection is open, all was sent, and the server has sent nothing that wasn't read."""
+        if self._has_ended or self._arrived:
+            return False
+        return self._open_transport.get_write_buffer_size() == 0
 
     async def write(self, data: bytes, timeout: float) -> None:
-        """Send a request."""
+        """Send a request, or as much of it as the server reads before it answers or ends the connection."""
         if self._has_ended:
             raise httpx2.WriteError("the server has closed the connection")
         self._asked_at = self._read_at = self._loop.time()
         self._open_transport.write(data)
-        if self._writable.is_set():
+        if self._write_done.is_set():
             return
         try:
             async with asyncio.timeout(timeout):
-                await self._writable.wait()
+                await self._write_done.wait()
         except TimeoutError:
             raise httpx2.WriteTimeout("the server doesn't read") from None
         if self._has_ended:
@@ -111,8 +116,14 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once. A server that doesn't read, or doesn't end TLS, would keep the connection open."""
-        if not self._is_lost:
-            self._open_transport.abort()
+        if self._is_lost:
+            return
+        if not self._has_ended:
+            self._has_ended = True
+            self._error = ConnectionAbortedError("the connection was closed by this process")
+            self._write_done.set()
+            self._wake()
+        self._open_transport.abort()
 
     def _due_at(self) -> float | None:
         """When to read, if the process streams many answers: until then more tokens arrive."""

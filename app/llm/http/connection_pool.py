@@ -6,9 +6,11 @@ new one.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 import httpx2
 
+from app.clock import yield_to_loop
 from app.llm.http.connecting import Connector
 from app.llm.http.connection import Connection
 from app.llm.http.content_encodings import decoder_of
@@ -27,6 +29,7 @@ class ModelConnections:
         self._idle: dict[Server, deque[tuple[Connection, float]]] = {}
         """With the time until which each is kept. The connection that was used last is at the end."""
         self._in_use: set[Connection] = set()
+        self._is_closed = False
 
     @property
     def connections(self) -> list[Connection]:
@@ -34,21 +37,27 @@ class ModelConnections:
 
     async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
         """Send a request and return its response when the head has arrived."""
-        connection = self._idle_connection(request.server)
-        if connection is None:
-            connection = await self._connector.connect(request.server, limits.connect)
-        self._in_use.add(connection)
+        connection = await self._take(request.server, limits.connect)
         try:
-            await connection.write(request.with_body(body), limits.answer)
-            response = ResponseParser()
-            while not response.has_head:
-                _parse(response, await connection.read(limits.answer))
-                if response.failure is not None:
-                    raise httpx2.RemoteProtocolError(response.failure)
+            # A server may answer or end the connection before it has read all.
+            with suppress(httpx2.WriteError):
+                await connection.write(request.with_body(body), limits.answer)
+            response = await _head_of_response(connection, limits.answer)
             return _PooledResponse(response, connection, request.server, self, limits.idle)
         except BaseException:
             self.release(connection, request.server, is_reusable=False)
             raise
+
+    async def _take(self, server: Server, timeout: float) -> Connection:
+        """An idle connection or a new one. It's in use until it's released."""
+        connection = self._idle_connection(server)
+        if connection is None:
+            connection = await self._connector.connect(server, timeout)
+        if self._is_closed:
+            connection.close()
+            raise httpx2.ConnectError("the client is closed")
+        self._in_use.add(connection)
+        return connection
 
     def _idle_connection(self, server: Server) -> Connection | None:
         """A connection that its server hasn't closed; None if there is none."""
@@ -77,6 +86,7 @@ class ModelConnections:
                 idle.popleft()[0].close()
 
     def close(self) -> None:
+        self._is_closed = True
         connections = self.connections
         self._in_use.clear()
         self._idle.clear()
@@ -109,6 +119,9 @@ class _PooledResponse(HttpResponse):
 
     async def read(self) -> bytes:
         parser = self._parser
+        if self._decoder is not None:
+            # The next piece may be decoded without a wait for more bytes. Other tasks run first.
+            await yield_to_loop()
         while True:
             if contents := self._decoded(parser.take_body()):
                 return contents
@@ -130,6 +143,18 @@ class _PooledResponse(HttpResponse):
             self._server,
             is_reusable=self._parser.is_complete and self._parser.keeps_alive,
         )
+
+
+async def _head_of_response(connection: Connection, timeout: float) -> ResponseParser:
+    """Read the head, and what arrives with it."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + timeout
+    response = ResponseParser()
+    while not response.has_head:
+        _parse(response, await connection.read(due - loop.time()))
+        if response.failure is not None and not response.has_head:
+            raise httpx2.RemoteProtocolError(response.failure)
+    return response
 
 
 def _parse(response: ResponseParser, data: bytes) -> None:

@@ -5,38 +5,69 @@ from collections.abc import Mapping
 
 import httpx2
 
-MAX_DECODED_BYTES = 1024 * 1024
+MAX_DECODED_BYTES = 256 * 1024
 """Maximum size of a piece, because a few bytes can decode to a thousand times as many."""
-_ZLIB_OR_GZIP = 47
+_ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+_ZLIB_OR_GZIP = zlib.MAX_WBITS + 32
+_NO_HEADER = -zlib.MAX_WBITS
+_ZLIB_METHOD = 8
+"""The low half of the first byte of zlib's format."""
+_GZIP_START = 0x1F
 
 
 class Decoder:
-    """Decodes the body of one response."""
+    """Decodes the body of one response. Raises `httpx2.DecodingError`."""
 
-    def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
         self._encoded = b""
+        self._inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
+        self._has_begun = self._has_more = False
 
     def feed(self, encoded: bytes) -> None:
+        if not encoded:
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin(encoded[0])
         self._encoded += encoded
 
     def take(self) -> bytes:
         """The next piece; empty if it needs more bytes."""
-        if not self._encoded:
-            return b""
+        while self._encoded or self._has_more:
+            if self._inflate.eof and not self._begin_next_member():
+                break
+            if contents := self._decode():
+                return contents
+        return b""
+
+    def _begin(self, first: int) -> None:
+        if self._encoding not in _ENCODINGS:
+            raise httpx2.DecodingError(f"the body has the unknown encoding {self._encoding!r}")
+        # Some servers send "deflate" without the header of zlib.
+        if self._encoding == "deflate" and first & 0x0F != _ZLIB_METHOD and first != _GZIP_START:
+            self._inflate = zlib.decompressobj(_NO_HEADER)
+
+    def _begin_next_member(self) -> bool:
+        """Gzip may have several members after each other. Other bytes after the end are ignored."""
+        if self._encoded[0] != _GZIP_START:
+            self._encoded = b""
+            return False
+        self._inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
+        return True
+
+    def _decode(self) -> bytes:
         try:
             contents = self._inflate.decompress(self._encoded, MAX_DECODED_BYTES)
         except zlib.error as error:
-            raise httpx2.DecodingError(str(error)) from None
-        self._encoded = self._inflate.unconsumed_tail
+            raise httpx2.DecodingError(f"the body isn't {self._encoding}: {error}") from None
+        at_end = self._inflate.eof
+        self._encoded = self._inflate.unused_data if at_end else self._inflate.unconsumed_tail
+        self._has_more = not at_end and len(contents) == MAX_DECODED_BYTES
         return contents
 
 
 def decoder_of(headers: Mapping[str, str]) -> Decoder | None:
     """None if the body isn't compressed."""
-    encoding = headers.get("content-encoding", "").strip().lower()
-    if encoding in ("", "identity"):
-        return None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return Decoder()
-    raise httpx2.DecodingError(f"the body has the unknown encoding {encoding!r}")
+    encoding = headers.get("content-encoding", "").lower()
+    return None if encoding in ("", "identity") else Decoder(encoding)

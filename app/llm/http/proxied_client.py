@@ -1,7 +1,6 @@
 """Sends requests through proxies. The HTTP library knows their rules, and how to ask for a tunnel."""
 
 import ssl
-from collections.abc import AsyncIterator
 
 import httpx2
 
@@ -21,6 +20,10 @@ class ProxiedClient:
                 keepalive_expiry=idle_seconds,
             ),
         )
+
+    def has_proxy_for(self, url: httpx2.URL) -> bool:
+        chosen = self._client._transport_for_url(url)  # noqa: SLF001  no public function tells it
+        return chosen is not self._client._transport  # noqa: SLF001  as above
 
     async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
         timeouts = {
@@ -49,14 +52,17 @@ class _ProxiedResponse(HttpResponse):
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(response.status_code, response.headers)
         self._response = response
-        self._pieces: AsyncIterator[bytes] = response.aiter_bytes()
+        self._pieces = response.aiter_bytes()
 
     @property
     def is_complete(self) -> bool:
-        return self._response.is_stream_consumed
+        return self._response.is_closed
 
     async def read(self) -> bytes:
         return await anext(self._pieces, b"")
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        try:
+            await self._pieces.aclose()
+        finally:
+            await self._response.aclose()

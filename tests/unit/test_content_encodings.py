@@ -1,0 +1,92 @@
+"""Compressed bodies of model servers are decoded, however they are cut, in pieces of a maximum size."""
+
+import gzip
+import itertools
+import zlib
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.llm.http.content_encodings import MAX_DECODED_BYTES, Decoder, decoder_of
+
+ANSWER = b'data: {"choices": []}\n\n' * 20
+
+
+def raw_deflate(contents: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(contents) + compressor.flush()
+
+
+ENCODED = {
+    "gzip": gzip.compress(ANSWER),
+    "x-gzip": gzip.compress(ANSWER[:100]) + gzip.compress(b"") + gzip.compress(ANSWER[100:]),
+    "GZIP": gzip.compress(ANSWER) + b"\0\0",
+    "deflate": zlib.compress(ANSWER),
+    "Deflate": raw_deflate(ANSWER),
+}
+
+
+def decoder(encoding: str) -> Decoder:
+    found = decoder_of({"content-encoding": encoding})
+    assert found is not None
+    return found
+
+
+def decoded(decoder: Decoder, *reads: bytes) -> list[bytes]:
+    """The pieces after each read."""
+    pieces = []
+    for read in reads:
+        decoder.feed(read)
+        while piece := decoder.take():
+            pieces.append(piece)
+    return pieces
+
+
+@given(st.sampled_from(sorted(ENCODED)), st.lists(st.integers(0, 200), max_size=8))
+def test_the_contents_do_not_depend_on_how_a_body_is_cut(encoding: str, cuts: list[int]) -> None:
+    whole = ENCODED[encoding]
+    bounds = sorted({0, len(whole), *(at for at in cuts if at < len(whole))})
+    reads = [whole[start:end] for start, end in itertools.pairwise(bounds)]
+    assert b"".join(decoded(decoder(encoding), *reads)) == ANSWER
+
+
+def test_a_piece_is_decoded_when_it_arrives() -> None:
+    compressor = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
+    ours = decoder("gzip")
+    for word in (b"one", b"two"):
+        sent = compressor.compress(word) + compressor.flush(zlib.Z_SYNC_FLUSH)
+        assert decoded(ours, sent) == [word]
+
+
+@pytest.mark.parametrize("size", [MAX_DECODED_BYTES, MAX_DECODED_BYTES * 3 + 1, 50_000_000])
+def test_a_small_body_with_huge_contents_is_decoded_in_pieces(size: int) -> None:
+    compressor = zlib.compressobj(9, wbits=zlib.MAX_WBITS + 16)
+    bomb = compressor.compress(b"\0" * size) + compressor.flush(zlib.Z_SYNC_FLUSH)
+    ours, total = decoder("gzip"), 0
+    ours.feed(bomb)
+    while piece := ours.take():
+        assert len(piece) <= MAX_DECODED_BYTES
+        total += len(piece)
+    assert total == size
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("body", [b"data: plain\n\n", b"\x1f\x8bnot gzip", b"\x78\xffnot zlib"])
+def test_a_body_that_is_not_compressed_is_an_error(encoding: str, body: bytes) -> None:
+    with pytest.raises(httpx2.DecodingError, match=f"the body isn't {encoding}"):
+        decoded(decoder(encoding), body)
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+def test_an_unknown_encoding_is_an_error_unless_the_body_is_empty(encoding: str) -> None:
+    ours = decoder(encoding)
+    assert decoded(ours, b"") == []
+    with pytest.raises(httpx2.DecodingError, match=f"unknown encoding '{encoding}'"):
+        decoded(ours, b"x")
+
+
+def test_a_body_without_an_encoding_has_no_decoder() -> None:
+    assert decoder_of({}) is None
+    assert decoder_of({"content-encoding": "identity"}) is None
