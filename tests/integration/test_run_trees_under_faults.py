@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -9,6 +10,7 @@ from app.agents.catalog import Catalog
 from app.domain.runs.runs import Done, RunRecord
 from app.domain.runs.terminations import Cancelled, NaturalEnd
 from app.llm.scripted.model import Gate, Script, turn
+from app.storage.postgres.database import DATABASE_UNAVAILABLE
 from tests.support.conditions import eventually
 from tests.support.forwarders import Forwarder, forwarding
 from tests.support.invariants import broken_invariants
@@ -64,8 +66,11 @@ async def finished_tree(replica: Replica, run: Run) -> list[RunRecord]:
     """The records of the whole tree, once all are done."""
 
     async def tree_when_done() -> list[RunRecord] | None:
-        tree = [await run.now(), *await records_below(replica, run)]
-        return tree if len(tree) > len(TREE) and all(each.is_done for each in tree) else None
+        # The pool may still have a connection that the test has closed.
+        with suppress(*DATABASE_UNAVAILABLE):
+            tree = [await run.now(), *await records_below(replica, run)]
+            return tree if len(tree) > len(TREE) and all(each.is_done for each in tree) else None
+        return None
 
     return await eventually(tree_when_done)
 
