@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
@@ -14,8 +14,17 @@ from app.llm.http.connection import Connection
 from app.llm.http.connection_pool import ModelConnections
 from app.llm.http.responses import HttpResponse
 from tests.support.controlled_server import ControlledServer, ServedConnection, controlled_server
-from tests.support.http_requests import PATIENT, address_of, contents_of, request_to
+from tests.support.event_loops import anyio_backend as anyio_backend
+from tests.support.http_requests import (
+    PATIENT,
+    address_of,
+    answered,
+    begun,
+    contents_of,
+    request_to,
+)
 from tests.support.http_requests import asked as asked_at
+from tests.support.listeners import listening
 
 pytestmark = pytest.mark.anyio
 
@@ -79,12 +88,8 @@ async def test_the_connection_that_was_used_last_is_used_next(host: ControlledSe
 async def test_a_response_that_was_not_read_to_its_end_closes_its_connection(
     host: ControlledServer,
 ) -> None:
-    async with open_pool() as pool, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(pool, host))
-        served = await host.connection()
-        await served.reader.readuntil(b"\r\n\r\n")
-        served.writer.write(HEAD + b"a")
-        response = await asking
+    async with open_pool() as pool:
+        response, served = await begun(pool, address_of(host), host, HEAD + b"a")
         assert await response.read() == b"a"
         await response.aclose()
         await response.aclose()
@@ -142,13 +147,32 @@ async def test_a_request_that_is_cancelled_while_it_connects_leaves_no_connectio
             await contents_of(await asking)
 
 
+async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_in_use() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                for piece in (HEAD, b"a", b"b", b"c"):
+                    if writer.is_closing():
+                        return
+                    writer.write(piece)
+                    await yield_to_loop()
+
+    async with listening(serve) as port, open_pool() as pool:
+        for steps in range(40):
+            async with asyncio.TaskGroup() as tasks:
+                asking = tasks.create_task(answered(pool, f"http://127.0.0.1:{port}/"))
+                for _ in range(steps):
+                    await yield_to_loop()
+                asking.cancel()
+            assert asking.cancelled() or asking.result() == b"abc"
+            assert not pool._in_use
+        assert await answered(pool, f"http://127.0.0.1:{port}/") == b"abc"
+
+
 async def test_a_read_that_is_cancelled_loses_no_bytes(host: ControlledServer) -> None:
-    async with open_pool() as pool, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(pool, host))
-        served = await host.connection()
-        await served.reader.readuntil(b"\r\n\r\n")
-        served.writer.write(HEAD + b"a")
-        response = await asking
+    async with open_pool() as pool:
+        response, served = await begun(pool, address_of(host), host, HEAD + b"a")
         assert await response.read() == b"a"
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -233,12 +257,8 @@ async def test_a_closed_pool_closes_all_connections(host: ControlledServer) -> N
 
 
 async def test_a_body_is_not_complete_because_the_pool_was_closed(host: ControlledServer) -> None:
-    async with open_pool() as pool, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(pool, host))
-        served = await host.connection()
-        await served.reader.readuntil(b"\r\n\r\n")
-        served.writer.write(b"HTTP/1.1 200 OK\r\n\r\na part")
-        response = await asking
+    async with open_pool() as pool:
+        response, _ = await begun(pool, address_of(host), host, b"HTTP/1.1 200 OK\r\n\r\na part")
         assert await response.read() == b"a part"
         pool.close()
         with pytest.raises(httpx2.ReadError):

@@ -24,16 +24,12 @@ from tests.support.controlled_server import (
     ServedConnection,
     controlled_server,
 )
+from tests.support.event_loops import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
 
 SHORT_TIMEOUT_SECONDS = 0.1
 MEGABYTE = os.urandom(1024 * 1024)
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"], scope="module")
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 def connector(context: ssl.SSLContext | None = None) -> Connector:

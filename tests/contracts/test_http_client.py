@@ -10,6 +10,7 @@ from app.clock import yield_to_loop
 from app.llm.http.client import StreamingClient
 from tests.support.certificates import HOST, Certificate
 from tests.support.controlled_server import ControlledServer, controlled_server
+from tests.support.event_loops import anyio_backend as anyio_backend
 from tests.support.http_requests import address_of, answered
 from tests.support.proxy_variables import without_proxies
 

@@ -9,13 +9,15 @@ import pytest
 from app.llm.http.client import StreamingClient
 from tests.support.certificates import HOST, Certificate
 from tests.support.controlled_server import TIMEOUT_SECONDS, ControlledServer, controlled_server
+from tests.support.event_loops import anyio_backend as anyio_backend
 from tests.support.forward_proxy import tunnel_proxy
-from tests.support.http_requests import PATIENT, address_of, answered, asked, contents_of
+from tests.support.http_requests import PATIENT, address_of, answered, asked, begun, contents_of
 from tests.support.proxy_variables import without_proxies
 
 pytestmark = pytest.mark.anyio
 
 UNREACHABLE = "http://models.invalid/v1"
+BEGINNING = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na"
 
 
 @pytest.fixture(autouse=True)
@@ -66,25 +68,17 @@ async def test_the_next_request_goes_over_the_same_connection(proxy: ControlledS
 async def test_a_response_that_was_not_read_to_its_end_closes_its_connection(
     proxy: ControlledServer,
 ) -> None:
-    async with StreamingClient() as client, asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(client, UNREACHABLE))
-        connection = await proxy.connection()
-        await connection.reader.readuntil(b"\r\n\r\n")
-        connection.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na")
-        response = await asking
+    async with StreamingClient() as client:
+        response, connection = await begun(client, UNREACHABLE, proxy, BEGINNING)
         assert await response.read() == b"a"
         await response.aclose()
         assert await connection.client_has_left() == 0
 
 
 async def test_silence_is_a_time_out(proxy: ControlledServer) -> None:
-    async with StreamingClient() as client, asyncio.TaskGroup() as tasks:
-        limits = PATIENT._replace(idle=0.1)
-        asking = tasks.create_task(asked(client, UNREACHABLE, limits=limits))
-        connection = await proxy.connection()
-        await connection.reader.readuntil(b"\r\n\r\n")
-        connection.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na")
-        response = await asking
+    limits = PATIENT._replace(idle=0.1)
+    async with StreamingClient() as client:
+        response, _ = await begun(client, UNREACHABLE, proxy, BEGINNING, limits=limits)
         assert await response.read() == b"a"
         with pytest.raises(httpx2.ReadTimeout):
             await response.read()

@@ -17,7 +17,7 @@ from app.llm.http.content_encodings import MAX_DECODED_BYTES
 from app.llm.http.read_pacing import ReadPacing
 from app.llm.http.requests import TimeLimits
 from tests.support.controlled_server import TIMEOUT_SECONDS, ControlledServer, ServedConnection
-from tests.support.http_requests import PATIENT, address_of, answered, asked
+from tests.support.http_requests import PATIENT, address_of, answered, asked, begun
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,12 @@ SHORT_TIMEOUT_SECONDS = 0.2
 
 def chunk(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The event loop of a server."""
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["few answers", "many answers"])
@@ -148,11 +154,8 @@ async def test_a_huge_chunk_is_read_in_pieces(
 
 
 async def test_a_redirect_is_not_followed(host: ControlledServer, client: StreamingClient) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(client, address_of(host)))
-        moved = b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
-        await sent(await host.connection(), moved)
-        response = await asking
+    moved = b"HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+    response, _ = await begun(client, address_of(host), host, moved)
     assert (response.status, response.headers["location"]) == (307, "http://127.0.0.1:1/")
     assert response.is_complete
     await response.aclose()
@@ -257,15 +260,11 @@ REFUSAL = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nno!"
 async def test_an_answer_before_the_whole_request_was_read_is_returned(
     host: ControlledServer, client: StreamingClient
 ) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(client, address_of(host), LARGE))
-        connection = await host.connection()
-        await sent(connection, REFUSAL)
-        response = await asking
-        assert (response.status, await response.read(), await response.read()) == (413, b"no!", b"")
-        await response.aclose()
-        # Most of the request was not sent: the connection can't have another one.
-        assert await connection.client_has_left() < len(LARGE)
+    response, connection = await begun(client, address_of(host), host, REFUSAL, LARGE)
+    assert (response.status, await response.read(), await response.read()) == (413, b"no!", b"")
+    await response.aclose()
+    # Most of the request was not sent: the connection can't have another one.
+    assert await connection.client_has_left() < len(LARGE)
 
 
 async def test_an_answer_is_returned_although_its_server_ends_the_connection_early(
@@ -321,11 +320,9 @@ async def test_other_tasks_run_while_a_huge_body_is_decoded(
             turns += 1
             await yield_to_loop()
 
+    head = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(bomb)
+    response, _ = await begun(client, address_of(host), host, head + bomb)
     async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(asked(client, address_of(host)))
-        head = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(bomb)
-        await sent(await host.connection(), head + bomb)
-        response = await asking
         counting = tasks.create_task(count_turns())
         pieces = 0
         while piece := await response.read():

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.support.controlled_server import ControlledServer
+from tests.support.listeners import listening
 
 
 @dataclass(slots=True)
@@ -19,23 +20,20 @@ class TunnelProxy:
 async def tunnel_proxy(target: ControlledServer) -> AsyncIterator[TunnelProxy]:
     """Each tunnel leads to this server, for any name that is asked for."""
     proxy = TunnelProxy()
-    writers: list[asyncio.StreamWriter] = []
 
-    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         proxy.asked.append(await reader.readuntil(b"\r\n\r\n"))
         from_target, to_target = await asyncio.open_connection("127.0.0.1", target.port)
-        writers.extend((writer, to_target))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await asyncio.gather(_forward(reader, to_target), _forward(from_target, writer))
+        try:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_forward(reader, to_target))
+                tasks.create_task(_forward(from_target, writer))
+        finally:
+            to_target.transport.abort()
 
-    server = await asyncio.start_server(welcome, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(serve) as proxy.port:
         yield proxy
-    finally:
-        server.close()
-        for writer in writers:
-            writer.transport.abort()
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

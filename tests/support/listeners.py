@@ -31,7 +31,8 @@ class Listener:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._socket = socket.create_server((ip, port), backlog=100)
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        self._socket = socket.create_server((ip, port), family=family, backlog=100)
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         self._loop.add_reader(self._socket, self._accept)
@@ -62,7 +63,7 @@ class Listener:
 
     async def _serve_accepted(self, accepted: socket.socket) -> None:
         reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
+        protocol = _Protocol(reader)
         try:
             transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol, accepted, ssl=self._context
@@ -77,7 +78,18 @@ class Listener:
         except* OSError:
             pass  # a side has left
         finally:
-            transport.abort()
+            if not protocol.is_lost:
+                transport.abort()
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Knows whether the connection is lost: asyncio can't abort a transport that has closed after its last write."""
+
+    is_lost = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        super().connection_lost(exc)
 
 
 @asynccontextmanager
