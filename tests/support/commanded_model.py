@@ -7,7 +7,7 @@ tool whose calls need a decision. `give <agent> <words> & <agent> <words>` deleg
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,11 +140,10 @@ class CommandedModel:
                 self.released.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
-            request = json.loads(await reader.readexactly(length))
-            await self._answer(writer, _plan_of_wire(request["messages"]))
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
+        request = json.loads(await reader.readexactly(length))
+        await self._answer(writer, _plan_of_wire(request["messages"]))
 
     async def _answer(self, writer: asyncio.StreamWriter, plan: Plan) -> None:
         if plan.failure is not None:

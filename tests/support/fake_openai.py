@@ -257,7 +257,9 @@ async def serve(port: int, *, until_stdin_closes: bool) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await serve_client(stats, Client(reader, writer))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", port, limit=1 << 26, backlog=1024)
+    server = await asyncio.start_server(  # noqa: TID251  it serves until its process ends
+        connected, "127.0.0.1", port, limit=1 << 26, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     if until_stdin_closes:
         await asyncio.to_thread(sys.stdin.read)

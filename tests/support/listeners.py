@@ -75,7 +75,7 @@ class Listener:
             await self._serve(reader, writer)
             writer.close()
             await writer.wait_closed()
-        except* OSError:
+        except* (OSError, asyncio.IncompleteReadError):
             pass  # a side has left
         finally:
             if not protocol.is_lost:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.listeners import listening
 from tests.support.problems import the_problem
 from tests.support.routes import BODIES, HEADERS
 from tests.support.rows import all_rows
@@ -124,13 +125,10 @@ async def a_listener() -> AsyncIterator[tuple[str, list[str]]]:
     """A listener that records its connections."""
     connections: list[str] = []
 
-    def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(str(writer.get_extra_info("peername")))
-        writer.close()
 
-    server = await asyncio.start_server(note, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(note) as port:
         yield f"http://127.0.0.1:{port}", connections
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.envelopes import Envelope
+from tests.support.listeners import listening
 from tests.support.streams import TIMEOUT_SECONDS, Event
 from tests.system.programs import program
 
@@ -42,20 +43,7 @@ class Page:
         self.server_was_killed = asyncio.Event()
         """Set by the test. A page that asks for it gets its answer then."""
         self._reported = asyncio.Event()
-        self._server: asyncio.Server | None = None
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._listen, "127.0.0.1", 0)
-
-    def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        self.port = 0
 
     async def has_reported(self, events: int) -> None:
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -83,7 +71,7 @@ class Page:
                 self._reported.clear()
                 await self._reported.wait()
 
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
         length = int(head.partition("content-length:")[2].split()[0])
         report = json.loads(await reader.readexactly(length))
@@ -92,8 +80,6 @@ class Page:
         else:
             self._take(report)
         writer.write(_ANSWER)
-        await writer.drain()
-        writer.close()
 
     def _take(self, report: dict[str, Any]) -> None:
         if "data" in report:
@@ -111,11 +97,8 @@ class Page:
 @asynccontextmanager
 async def page_reports() -> AsyncIterator[Page]:
     page = Page()
-    await page.open()
-    try:
+    async with listening(page.listen) as page.port:
         yield page
-    finally:
-        page.close()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.listeners import listening
@@ -26,9 +26,8 @@ async def hostile_server(way: str) -> AsyncIterator[str]:
     """Serve on a free port; yields the address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
-            while True:
-                await _answer(way, await _body(reader), writer)
+        while True:
+            await _answer(way, await _body(reader), writer)
 
     async with listening(serve) as port:
         yield f"http://127.0.0.1:{port}/mcp"

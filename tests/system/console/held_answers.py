@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from tests.support.listeners import listening
+
 WORDS = tuple(f"word{number}" for number in range(1, 61))
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 
@@ -23,31 +25,21 @@ class HeldAnswers:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            stop = self.stops[self.answers] if self.answers < len(self.stops) else None
-            self.answers += 1
-            writer.write(_HEAD + b"".join(_chunk(f"{word} ") for word in WORDS[:stop]))
-            if stop is None:
-                writer.write(_chunk("", "stop") + b"data: [DONE]\n\n")
-                await writer.drain()
-            else:
-                await reader.read()  # until the reader has left
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the reader left earlier
-        finally:
-            writer.close()
+        await reader.readuntil(b"\r\n\r\n")
+        stop = self.stops[self.answers] if self.answers < len(self.stops) else None
+        self.answers += 1
+        writer.write(_HEAD + b"".join(_chunk(f"{word} ") for word in WORDS[:stop]))
+        if stop is None:
+            writer.write(_chunk("", "stop") + b"data: [DONE]\n\n")
+        else:
+            await reader.read()  # until the reader has left
 
 
 @asynccontextmanager
 async def held_answers(*stops: int) -> AsyncIterator[HeldAnswers]:
     provider = HeldAnswers(stops)
-    server = await asyncio.start_server(provider.answer, "127.0.0.1", 0)
-    provider.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(provider.answer) as provider.port:
         yield provider
-    finally:
-        server.close()
 
 
 def _chunk(text: str, finish: str | None = None) -> bytes:

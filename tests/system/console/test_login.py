@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.support.keys import Holder, write_keys
+from tests.support.listeners import listening
 from tests.support.ports import free_port
 from tests.support.servers import Server, serving
 from tests.system.console.browser import TEST_SECONDS, using
@@ -55,7 +56,7 @@ async def test_signing_in_leads_to_no_other_place(
 async def test_pages_of_other_ports_and_hosts_cannot_use_the_session(
     team: Server, browser: Browser
 ) -> None:
-    async with serve_page() as other:
+    async with listening(_answer_with_page) as other:
         async with using(browser, team.base, "foreign", key="ann") as user:
             user.expected_statuses = {401}
             for host in ("127.0.0.1", "localhost"):
@@ -96,21 +97,7 @@ async def test_removing_a_key_ends_its_sessions_and_asks_to_sign_in(
                 user.complaints = [one for one in user.complaints if "ERR_" not in one]
 
 
-class serve_page:
+async def _answer_with_page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A web server of another origin, on another port."""
-
-    async def __aenter__(self) -> int:
-        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(
-            b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<!doctype html><p>other page"
-        )
-        await writer.drain()
-        writer.close()
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<!doctype html><p>other page")
