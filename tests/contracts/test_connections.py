@@ -160,19 +160,23 @@ async def test_small_writes_are_sent_at_once(host: ControlledServer) -> None:
 
 # --- several addresses ----------------------------------------------------------------------------
 
-FIRST, SECOND = "127.0.0.1", "127.0.0.2"
+FIRST, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 
 
-@pytest.fixture
-async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every name resolves to these two addresses, and the time-out per address is short."""
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
+    """Every name resolves to these addresses, and the time-out per address is short."""
 
     async def resolve(host: str, port: int, **_: object) -> list[object]:
-        addresses = [host] if host in (FIRST, SECOND) else [FIRST, SECOND]
+        addresses = [host] if host in ips else ips
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     monkeypatch.setattr("app.llm.http.connecting.ADDRESS_TIMEOUT_SECONDS", SHORT_TIMEOUT_SECONDS)
+
+
+@pytest.fixture
+async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve_to(monkeypatch, FIRST, SECOND)
 
 
 async def reached(port: int) -> str:
@@ -191,6 +195,12 @@ async def test_the_next_address_is_tried_when_one_refuses_or_is_slow() -> None:
         assert await reached(host.port) == SECOND
         with unaccepted_listener(FIRST, host.port):
             assert await reached(host.port) == SECOND
+
+
+async def test_each_address_is_tried_until_one_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve_to(monkeypatch, FIRST, SECOND, THIRD)
+    async with controlled_server(ip=SECOND) as host:
+        assert await reached(host.port) == SECOND
 
 
 @pytest.mark.usefixtures("two_addresses")

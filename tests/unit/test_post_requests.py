@@ -1,5 +1,7 @@
 """What is written for a request to a model server."""
 
+from base64 import b64encode
+
 import h11
 import httpx2
 import pytest
@@ -71,10 +73,14 @@ def test_a_path_is_written_in_ascii() -> None:
     assert received(request("http://localhost"))[0].target == b"/"
 
 
-def test_name_and_password_of_an_address_replace_another_authorization() -> None:
-    sent = request("https://us%40er:p%3Aw@localhost/", authorization="Bearer x")
-    # us@er:p:w
-    assert headers_of(sent)[b"authorization"] == b"Basic dXNAZXI6cDp3"
+@pytest.mark.parametrize(
+    "credentials, plain", [("us%40er:p%3Aw", b"us@er:p:w"), ("key", b"key:"), (":pw", b":pw")]
+)
+def test_name_and_password_of_an_address_replace_another_authorization(
+    credentials: str, plain: bytes
+) -> None:
+    sent = request(f"https://{credentials}@localhost/", authorization="Bearer x")
+    assert headers_of(sent)[b"authorization"] == b"Basic " + b64encode(plain)
     assert headers_of(sent)[b"host"] == b"localhost"
 
 

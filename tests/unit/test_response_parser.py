@@ -129,6 +129,22 @@ def test_a_response_that_is_cut_off_is_not_complete(response: tuple[bytes, bool]
         assert parser.failure == "the server closed the connection before the end of its response"
 
 
+@given(responses(), st.integers(0, 700), st.binary(max_size=3), CUTS)
+def test_the_result_of_a_damaged_response_does_not_depend_on_the_cuts(
+    response: tuple[bytes, bool], at: int, instead: bytes, cuts: list[int]
+) -> None:
+    whole, at_end = response
+    whole = whole[:at] + instead + whole[at + 1 :]
+    in_one, in_pieces = (
+        parsed(*reads, at_end=at_end) for reads in ([whole], cut(whole, [*cuts, at]))
+    )
+    assert in_one.take_body() == in_pieces.take_body()
+    assert in_one.has_head == in_pieces.has_head
+    assert in_one.is_complete == in_pieces.is_complete
+    assert in_one.keeps_alive == in_pieces.keeps_alive
+    assert (in_one.failure is None) == (in_pieces.failure is None)
+
+
 # --- the head -------------------------------------------------------------------------------------
 
 
@@ -234,9 +250,15 @@ def test_the_contents_of_one_read_are_one_piece() -> None:
     assert parser.take_body() == b""
 
 
+@pytest.mark.parametrize("extension", [b"  ", b"\t", b";a", b";a=b;c", b';a="b;c"'])
+def test_blanks_and_extensions_after_the_size_of_a_chunk_are_ignored(extension: bytes) -> None:
+    parser = parsed(CHUNKED + chunk(b"abc", extension) + LAST)
+    assert (parser.failure, parser.is_complete, parser.take_body()) == (None, True, b"abc")
+
+
 def test_contents_are_returned_before_their_chunk_has_ended() -> None:
     parser = parsed(CHUNKED + b"ffffff\r\nabc")
-    assert (parser.take_body(), parser.is_complete) == (b"abc", False)
+    assert (parser.take_body(), parser.is_complete, parser.keeps_alive) == (b"abc", False, False)
 
 
 def test_a_body_ends_with_its_connection_only_without_a_length() -> None:
@@ -259,6 +281,7 @@ def test_an_unknown_transfer_encoding_is_a_failure(encoding: bytes) -> None:
     assert not parser.has_head
     assert parser.failure is not None
     assert "unknown transfer-encoding" in parser.failure
+    assert parser.take_body() == b""
 
 
 @pytest.mark.parametrize(
@@ -280,6 +303,15 @@ def test_trailers_and_chunk_extensions_without_end_are_a_failure() -> None:
         assert parser.failure is None
         parser.feed(b"x")
         assert parser.failure == "the response has too many bytes that aren't contents"
+
+
+def test_contents_between_chunk_extensions_allow_more_of_them() -> None:
+    half = b"x" * (MAX_HEAD_BYTES // 2 + 1)
+    parser = parsed(CHUNKED)
+    for _ in range(3):
+        parser.feed(b"3;a=" + half)
+        parser.feed(b"\r\nabc\r\n")
+    assert (parser.failure, parser.take_body()) == (None, b"abcabcabc")
 
 
 # --- the connection -------------------------------------------------------------------------------

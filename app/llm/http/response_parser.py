@@ -128,9 +128,10 @@ class ResponseParser:
             self.has_head = True
 
     def on_body(self, body: bytes) -> None:
-        if self.is_complete:  # of a second response
-            return
-        self._body.append(body)
+        if (
+            self.has_head and not self.is_complete
+        ):  # not of a response that failed, or of a second one
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self.has_head and not self.is_complete:
