@@ -1,6 +1,7 @@
 """Requests to models through the proxies of the environment."""
 
 import asyncio
+import gzip
 from collections.abc import Mapping
 
 import httpx2
@@ -83,6 +84,14 @@ async def test_silence_is_a_time_out(proxy: ControlledServer) -> None:
         with pytest.raises(httpx2.ReadTimeout):
             await response.read()
         await response.aclose()
+
+
+async def test_a_compressed_body_is_decoded(proxy: ControlledServer) -> None:
+    body = gzip.compress(b"an answer")
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
+    async with StreamingClient() as client:
+        response, _ = await begun(client, UNREACHABLE, proxy, head + body)
+        assert await contents_of(response) == b"an answer"
 
 
 async def test_a_proxy_that_is_away_is_an_error(

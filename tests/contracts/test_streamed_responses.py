@@ -283,7 +283,10 @@ async def test_an_answer_is_returned_although_its_server_ends_the_connection_ear
 ANSWER = b"data: {}\n\n" * 1000
 
 
-@pytest.mark.parametrize("encoding, encode", [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    "encoding, encode",
+    [("gzip", gzip.compress), ("Deflate", zlib.compress), ("Identity", bytes), ("", bytes)],
+)
 async def test_a_compressed_body_is_decoded(
     host: ControlledServer,
     client: StreamingClient,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.llm.http.content_encodings import MAX_DECODED_BYTES, Decoder, decoder_of
+from app.llm.http.content_encodings import MAX_DECODED_BYTES, Decoder
 
 ANSWER = b'data: {"choices": []}\n\n' * 20
 
@@ -19,19 +19,16 @@ def raw_deflate(contents: bytes) -> bytes:
     return compressor.compress(contents) + compressor.flush()
 
 
-ENCODED = {
-    "gzip": gzip.compress(ANSWER),
-    "x-gzip": gzip.compress(ANSWER[:100]) + gzip.compress(b"") + gzip.compress(ANSWER[100:]),
-    "GZIP": gzip.compress(ANSWER) + b"\0\0",
-    "deflate": zlib.compress(ANSWER),
-    "Deflate": raw_deflate(ANSWER),
-}
-
-
-def decoder(encoding: str) -> Decoder:
-    found = decoder_of({"content-encoding": encoding})
-    assert found is not None
-    return found
+MEMBERS = gzip.compress(ANSWER[:100]) + gzip.compress(b"") + gzip.compress(ANSWER[100:])
+ENCODED = [
+    ("gzip", gzip.compress(ANSWER)),
+    ("x-gzip", gzip.compress(ANSWER)),
+    ("gzip", MEMBERS),
+    ("gzip", gzip.compress(ANSWER) + b"\0\0"),
+    ("deflate", zlib.compress(ANSWER)),
+    ("deflate", raw_deflate(ANSWER)),
+    ("deflate", gzip.compress(ANSWER)),
+]
 
 
 def decoded(decoder: Decoder, *reads: bytes) -> list[bytes]:
@@ -44,17 +41,19 @@ def decoded(decoder: Decoder, *reads: bytes) -> list[bytes]:
     return pieces
 
 
-@given(st.sampled_from(sorted(ENCODED)), st.lists(st.integers(0, 200), max_size=8))
-def test_the_contents_do_not_depend_on_how_a_body_is_cut(encoding: str, cuts: list[int]) -> None:
-    whole = ENCODED[encoding]
+@given(st.sampled_from(ENCODED), st.lists(st.integers(0, 200), max_size=8))
+def test_the_contents_do_not_depend_on_how_a_body_is_cut(
+    body: tuple[str, bytes], cuts: list[int]
+) -> None:
+    encoding, whole = body
     bounds = sorted({0, len(whole), *(at for at in cuts if at < len(whole))})
     reads = [whole[start:end] for start, end in itertools.pairwise(bounds)]
-    assert b"".join(decoded(decoder(encoding), *reads)) == ANSWER
+    assert b"".join(decoded(Decoder(encoding), *reads)) == ANSWER
 
 
 def test_a_piece_is_decoded_when_it_arrives() -> None:
     compressor = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
-    ours = decoder("gzip")
+    ours = Decoder("gzip")
     for word in (b"one", b"two"):
         sent = compressor.compress(word) + compressor.flush(zlib.Z_SYNC_FLUSH)
         assert decoded(ours, sent) == [word]
@@ -65,7 +64,7 @@ def test_a_piece_is_decoded_when_it_arrives() -> None:
 def test_a_small_body_with_huge_contents_is_decoded_in_pieces(size: int, end: int) -> None:
     compressor = zlib.compressobj(9, wbits=zlib.MAX_WBITS + 16)
     bomb = compressor.compress(b"\0" * size) + compressor.flush(end)
-    ours, total = decoder("gzip"), 0
+    ours, total = Decoder("gzip"), 0
     ours.feed(bomb)
     while piece := ours.take():
         assert len(piece) <= MAX_DECODED_BYTES
@@ -77,17 +76,12 @@ def test_a_small_body_with_huge_contents_is_decoded_in_pieces(size: int, end: in
 @pytest.mark.parametrize("body", [b"data: plain\n\n", b"\x1f\x8bnot gzip", b"\x78\xffnot zlib"])
 def test_a_body_that_is_not_compressed_is_an_error(encoding: str, body: bytes) -> None:
     with pytest.raises(httpx2.DecodingError, match=f"the body isn't {encoding}"):
-        decoded(decoder(encoding), body)
+        decoded(Decoder(encoding), body)
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 def test_an_unknown_encoding_is_an_error_unless_the_body_is_empty(encoding: str) -> None:
-    ours = decoder(encoding)
+    ours = Decoder(encoding)
     assert decoded(ours, b"") == []
     with pytest.raises(httpx2.DecodingError, match=f"unknown encoding '{encoding}'"):
         decoded(ours, b"x")
-
-
-def test_a_body_without_an_encoding_has_no_decoder() -> None:
-    assert decoder_of({}) is None
-    assert decoder_of({"content-encoding": "identity"}) is None

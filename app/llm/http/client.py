@@ -7,6 +7,7 @@ import httpx2
 
 from app.llm.http.connecting import Connector
 from app.llm.http.connection_pool import ModelConnections
+from app.llm.http.content_encodings import decoded
 from app.llm.http.proxied_client import ProxiedClient
 from app.llm.http.requests import PostRequest, TimeLimits
 from app.llm.http.responses import HttpResponse
@@ -35,8 +36,8 @@ class StreamingClient:
     async def send(self, request: PostRequest, body: bytes, limits: TimeLimits) -> HttpResponse:
         """Return the response when its head has arrived. Raises `httpx2.HTTPError`."""
         if self._proxied is not None and self._proxied.has_proxy_for(request.url):
-            return await self._proxied.send(request, body, limits)
-        return await self._direct.send(request, body, limits)
+            return decoded(await self._proxied.send(request, body, limits))
+        return decoded(await self._direct.send(request, body, limits))
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,10 +10,8 @@ from contextlib import suppress
 
 import httpx2
 
-from app.clock import yield_to_loop
 from app.llm.http.connecting import Connector
 from app.llm.http.connection import Connection
-from app.llm.http.content_encodings import decoder_of
 from app.llm.http.requests import PostRequest, Server, TimeLimits
 from app.llm.http.response_parser import ResponseParser
 from app.llm.http.responses import HttpResponse
@@ -111,7 +109,6 @@ class _PooledResponse(HttpResponse):
         self._server = server
         self._pool = pool
         self._idle_timeout = idle_timeout
-        self._decoder = decoder_of(parser.headers)
 
     @property
     def is_complete(self) -> bool:
@@ -119,23 +116,14 @@ class _PooledResponse(HttpResponse):
 
     async def read(self) -> bytes:
         parser = self._parser
-        if self._decoder is not None:
-            # The next piece may be decoded without a wait for more bytes. Other tasks run first.
-            await yield_to_loop()
         while True:
-            if contents := self._decoded(parser.take_body()):
+            if contents := parser.take_body():
                 return contents
             if parser.failure is not None:
                 raise httpx2.RemoteProtocolError(parser.failure)
             if parser.is_complete:
                 return b""
             _parse(parser, await self._connection.read(self._idle_timeout))
-
-    def _decoded(self, contents: bytes) -> bytes:
-        if self._decoder is None:
-            return contents
-        self._decoder.feed(contents)
-        return self._decoder.take()
 
     async def aclose(self) -> None:
         self._pool.release(

@@ -1,9 +1,11 @@
 """Decodes compressed bodies. Our requests ask for none, but some servers and gateways compress all the same."""
 
 import zlib
-from collections.abc import Mapping
 
 import httpx2
+
+from app.clock import yield_to_loop
+from app.llm.http.responses import HttpResponse
 
 MAX_DECODED_BYTES = 256 * 1024
 """Maximum size of a piece, because a few bytes can decode to a thousand times as many."""
@@ -67,7 +69,32 @@ class Decoder:
         return contents
 
 
-def decoder_of(headers: Mapping[str, str]) -> Decoder | None:
-    """None if the body isn't compressed."""
-    encoding = headers.get("content-encoding", "").lower()
-    return None if encoding in ("", "identity") else Decoder(encoding)
+class _DecodedResponse(HttpResponse):
+    def __init__(self, encoded: HttpResponse, decoder: Decoder) -> None:
+        super().__init__(encoded.status, encoded.headers)
+        self._encoded = encoded
+        self._decoder = decoder
+
+    @property
+    def is_complete(self) -> bool:
+        return self._encoded.is_complete
+
+    async def read(self) -> bytes:
+        # The next piece may be decoded without a wait for more bytes. Other tasks run first.
+        await yield_to_loop()
+        while not (contents := self._decoder.take()):
+            if not (encoded := await self._encoded.read()):
+                break
+            self._decoder.feed(encoded)
+        return contents
+
+    async def aclose(self) -> None:
+        await self._encoded.aclose()
+
+
+def decoded(response: HttpResponse) -> HttpResponse:
+    """The same response if its body isn't compressed."""
+    encoding = response.headers.get("content-encoding", "").lower()
+    if encoding in ("", "identity"):
+        return response
+    return _DecodedResponse(response, Decoder(encoding))

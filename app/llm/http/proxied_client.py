@@ -52,7 +52,7 @@ class _ProxiedResponse(HttpResponse):
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(response.status_code, response.headers)
         self._response = response
-        self._pieces = response.aiter_bytes()
+        self._pieces = response.aiter_raw()
 
     @property
     def is_complete(self) -> bool:
