@@ -84,6 +84,7 @@ class Follower:
         self._heartbeat_at = self._now() + heartbeat
         """When a heartbeat is due. Frames that aren't sent don't delay it."""
         self._first_page: EventPage | None = None
+        self.has_ended = False
         subscription.cursor = after
 
     async def read_first_page(self, snapshot: str) -> bool:
@@ -96,21 +97,32 @@ class Follower:
         self._first_page = page
         return bool(page.events)
 
+    @property
+    def is_ready(self) -> bool:
+        if self._selected.is_partial:
+            return False
+        if not self._must_read_log:
+            return not self._subscription.is_idle
+        page = self._first_page
+        # Below `pruned_to`, one more read has to find out whether the log has a gap.
+        return page is not None and bool(page.events) and self._cursor >= page.pruned_to
+
     async def frames(self) -> AsyncGenerator[FrameBatch]:
         """The selected frames after the cursor, until the scope's last event."""
         while True:
             received = await self._read() if self._must_read_log else await self._listen()
             shown = self._selected.of(received)
+            self._may_end = self._may_end_after(received)
+            self.has_ended = self._ends_with(received)
             if shown:
                 yield shown
                 self._heartbeat_at = self._now() + self._heartbeat
             elif self._heartbeat_at <= self._now():
                 yield None
                 self._heartbeat_at = self._now() + self._heartbeat
-            self._may_end = self._may_end_after(received)
+            if self.has_ended:
+                return
             if self._may_end and not self._must_read_log:
-                if self._is_end(received[-1]) if received else self._was_finished:
-                    return
                 finished = await self._is_finished()
                 if finished is True and self._last_event == self._cursor:
                     return
@@ -186,8 +198,13 @@ class Follower:
                 return False
         return self._may_end
 
-    def _is_end(self, last: Frame) -> bool:
-        return self._scope.run_id is not None and last.ends_its_run
+    def _ends_with(self, received: Sequence[Frame]) -> bool:
+        """Whether the stream ends after these events, without a look at the run's row."""
+        if not self._may_end or self._must_read_log:
+            return False
+        if not received:
+            return self._was_finished
+        return self._scope.run_id is not None and received[-1].ends_its_run
 
     async def _is_finished(self) -> bool | None:
         """Whether the stream ends: the run is done, or needs a decision. None during an outage."""

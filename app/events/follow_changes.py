@@ -20,6 +20,9 @@ _RESET = HintFrame(RESET)
 class ChangeFollower:
     """One reader of a tenant's changes. Close it when done, also if it was never read."""
 
+    is_ready = True
+    has_ended = False
+
     def __init__(self, feeds: TenantFeeds, tenant: Tenant, *, heartbeat: float) -> None:
         self._heartbeat = heartbeat
         self._feed = feeds.changes(tenant)

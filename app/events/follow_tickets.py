@@ -39,6 +39,9 @@ class NoticeFilter:
 class TicketFollower:
     """One reader of a ticket feed. Close it when done, also if it was never read."""
 
+    is_ready = False
+    has_ended = False
+
     def __init__(
         self,
         feeds: TenantFeeds,

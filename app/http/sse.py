@@ -50,6 +50,14 @@ class StreamOptions:
 class Source(Protocol):
     """The source of a stream's frames: a thread, a run or the ticket feed."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `frames` yields its first frames without waiting."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the frames that were yielded last are the stream's last ones."""
+
     def frames(self) -> AsyncGenerator[FrameBatch]: ...
 
     def close(self) -> None:
@@ -122,10 +130,16 @@ class EventStream(EventSourceResponse):
         with StalledSends(self._options.send_timeout, self._cut_unread) as sends:
             async with aclosing(self._chunks) as chunks:
                 try:
+                    # A body that ends with its first part would no longer be sent as a stream.
+                    is_first = True
                     async for chunk in chunks:
+                        more = is_first or not self._follower.has_ended
                         sends.begin()
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                        await send({"type": "http.response.body", "body": chunk, "more_body": more})
                         sends.end()
+                        if not more:
+                            return
+                        is_first = False
                 except Gone as gap:
                     # The client reconnects with its last id and gets the status 410.
                     log.info("stream_cut", path=self._path, reason=gap.detail)
@@ -178,7 +192,10 @@ async def _chunks(follower: Source, named: bool, of_one_run: bool) -> AsyncGener
     """
     is_short = False
     with telemetry.streams_open.track_inprogress():
-        yield RECONNECT_MILLISECONDS
+        prefix = RECONNECT_MILLISECONDS
+        if not follower.is_ready:
+            yield prefix
+            prefix = b""
         async with aclosing(follower.frames()) as batches:
             async for frames in batches:
                 if frames is None:
@@ -187,7 +204,8 @@ async def _chunks(follower: Source, named: bool, of_one_run: bool) -> AsyncGener
                 encoded = [frame.short if of_one_run else frame.whole for frame in frames]
                 if not is_short:
                     encoded[0], is_short = frames[0].whole, True
-                yield b"".join(_named(frames, encoded) if named else encoded)
+                yield b"".join((prefix, *(_named(frames, encoded) if named else encoded)))
+                prefix = b""
 
 
 def _named(frames: Sequence[Frame], encoded: Sequence[bytes]) -> list[bytes]:

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Gone
-from app.domain.events.run_events import PauseRequested, RunStart
+from app.domain.events.run_events import PauseRequested, RunFinish, RunStart
 from app.domain.events.step_events import TextDelta
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.runs.runs import Waiting, WaitingReason
@@ -132,6 +132,40 @@ async def test_a_frame_is_the_same_pushed_or_read(database: Database) -> None:
     assert pushed.whole_frames == read.whole_frames
     body = json.loads(read.received[0].json)
     assert (body["seq"], body["delta"]) == (2, 'Grüße "an" alle\n')
+
+
+async def test_a_reader_is_ready_when_its_first_frames_are_there(database: Database) -> None:
+    run = await running(database.pool)
+    async with writing(database) as emitters:
+        async with following(database, emitters, scope_of(run)) as logged:
+            before = logged.follower.is_ready
+            assert await logged.follower.read_first_page("/snapshot")
+            assert (before, logged.follower.is_ready) == (False, True)
+        live = emitters.listen(run)
+        async with following(
+            database, emitters, scope_of(run), after=1, subscription=live
+        ) as pushed:
+            before = pushed.follower.is_ready
+            await emit(emitters, run, "live")
+            assert (before, pushed.follower.is_ready) == (False, True)
+
+
+async def test_a_reader_knows_that_it_has_the_last_frames_of_its_run(database: Database) -> None:
+    run = await running(database.pool)
+    async with writing(database) as emitters:
+        live = emitters.listen(run)
+        async with following(
+            database, emitters, scope_of(run, run.id), after=1, subscription=live
+        ) as reader:
+            await emit(emitters, run, "live")
+            await reader.until(1)
+            before = reader.follower.has_ended
+            finish = RunFinish({}, "done", {"type": "natural_end"})
+            async with emitters.outgoing.transaction() as transaction:
+                transaction.emit(run.tenant, run.thread_id, run.id, finish)
+            await reader.until(2)
+            assert (before, reader.follower.has_ended) == (False, True)
+            assert await reader.to_the_end() == [2, 3]
 
 
 async def test_closed_readers_are_forgotten(database: Database) -> None:

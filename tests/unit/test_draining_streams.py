@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 class NoFrames:
     """A source without any frame."""
 
-    is_closed = False
+    is_ready = has_ended = is_closed = False
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
         await asyncio.Event().wait()

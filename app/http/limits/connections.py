@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.clock import new_id
 from app.domain.json_values import compact
 from app.http.errors import TITLES, problem_document
+from app.http.joined_head import JoinedHead
 
 MAX_HEAD_BYTES = 65_536
 _MAX_DISCARDED_BYTES = 8
@@ -111,6 +112,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_request = True
         still = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered = [*still, self.cycle]
+        if self.scope["method"] != "HEAD":  # its response has no body to wait for
+            self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         self._stop_expecting()
