@@ -2,9 +2,9 @@
 
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
+from types import TracebackType
 
 import structlog
 
@@ -14,7 +14,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.llm import breaker
 from app.llm.breaker import HEALTHY, Open, Probing, State
-from app.runtime.ports.models import LanguageModel, ModelChunk, ModelRequest
+from app.runtime.ports.models import AnswerContext, LanguageModel, ModelChunk, ModelRequest
 from app.runtime.ports.outputs import NativeOutputModel
 
 MAX_CIRCUITS = 1000
@@ -102,48 +102,82 @@ class ModelWithBreaker:
             with_tools=with_tools, models=models
         )
 
-    @asynccontextmanager
-    async def stream(
-        self, request: ModelRequest
-    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        breakers = self._breakers
+    def stream(self, request: ModelRequest) -> "_GuardedAnswer":
         circuit = Circuit(self._endpoint, request.options.upstream_model or self.name)
-        allowed = breakers.require_closed(circuit)
+        return _GuardedAnswer(self._model, request, circuit, self._breakers)
+
+
+class _GuardedAnswer:
+    """The block of one answer, whose end or failure changes the state of its circuit."""
+
+    def __init__(
+        self, model: LanguageModel, request: ModelRequest, circuit: Circuit, breakers: Breakers
+    ) -> None:
+        self._model = model
+        self._request = request
+        self._circuit = circuit
+        self._breakers = breakers
+        self._answer: AnswerContext | None = None
+        self._is_probe = False
+        self._began = 0.0
+        self._has_started = False
+
+    async def __aenter__(self) -> AsyncIterator[Sequence[ModelChunk]]:
+        allowed = self._breakers.require_closed(self._circuit)
         if allowed is None:
-            telemetry.circuit_refusals.labels(self.name).inc()
+            telemetry.circuit_refusals.labels(self._model.name).inc()
             raise failed(
                 FailureKind.MODEL_UNAVAILABLE,
-                f"{circuit.upstream_model} failed too often lately and gets no requests for a while",
-                retry_after=breakers.seconds_until_retry(circuit),
+                f"{self._circuit.upstream_model} failed too often lately and gets no requests for a while",
+                retry_after=self._breakers.seconds_until_retry(self._circuit),
             )
-        is_probe = isinstance(allowed, Probing)
-        has_started, began = False, monotonic()
+        self._is_probe, self._began = isinstance(allowed, Probing), monotonic()
         try:
-            async with self._model.stream(request) as chunks:
-                breakers.answer_started(circuit)
-                is_probe, has_started = False, True
-                yield chunks
-        except CancelledError:
-            # The runtime cancels the request of a silent model. Other cancellations are no failure.
-            if not has_started and monotonic() - began >= request.idle_timeout:
-                silent = failed(FailureKind.TIMEOUT, "the model sent nothing")
-                self._record_failure(circuit, silent, is_probe=is_probe)
-            elif is_probe:
-                breakers.probe_abandoned(circuit)
+            self._answer = self._model.stream(self._request)
+            chunks = await self._answer.__aenter__()
+        except BaseException as error:
+            self._failed(error)
             raise
-        except InferenceFailed as error:
-            self._record_failure(circuit, error, is_probe=is_probe)
-            raise
-        except BaseException:
-            if is_probe:
-                breakers.probe_abandoned(circuit)
-            raise
-        breakers.record_success(circuit)
+        self._breakers.answer_started(self._circuit)
+        self._is_probe, self._has_started = False, True
+        return chunks
 
-    def _record_failure(self, circuit: Circuit, error: InferenceFailed, *, is_probe: bool) -> None:
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._answer is not None
+        try:
+            await self._answer.__aexit__(error_type, error, traceback)
+        except BaseException as failure:
+            self._failed(failure)
+            raise
+        if error is None:
+            self._breakers.record_success(self._circuit)
+        else:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        match error:
+            case CancelledError() if self._is_silent():
+                # The runtime cancels the request of a silent model. Other cancellations are no failure.
+                self._record_failure(failed(FailureKind.TIMEOUT, "the model sent nothing"))
+            case InferenceFailed():
+                self._record_failure(error)
+            case _ if self._is_probe:
+                self._breakers.probe_abandoned(self._circuit)
+
+    def _is_silent(self) -> bool:
+        return not self._has_started and monotonic() - self._began >= self._request.idle_timeout
+
+    def _record_failure(self, error: InferenceFailed) -> None:
         if FailureKind(error.kind).counted:
-            if self._breakers.record_failure(circuit):
-                telemetry.circuit_openings.labels(self.name).inc()
-                log.warning("circuit_opened", model=circuit.upstream_model, failure=error.kind)
-        elif is_probe:
-            self._breakers.probe_abandoned(circuit)
+            if self._breakers.record_failure(self._circuit):
+                telemetry.circuit_openings.labels(self._model.name).inc()
+                log.warning(
+                    "circuit_opened", model=self._circuit.upstream_model, failure=error.kind
+                )
+        elif self._is_probe:
+            self._breakers.probe_abandoned(self._circuit)

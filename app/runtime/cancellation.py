@@ -6,10 +6,9 @@ step's border the run checks for requests itself.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from types import TracebackType
 
 
 class InterruptReason(Enum):
@@ -74,22 +73,18 @@ class Interruption:
         if now and self.requested is InterruptReason.OUT_OF_TIME:
             self._interrupt()
 
-    @asynccontextmanager
-    async def interruptible(self) -> AsyncIterator[None]:
+    def interruptible(self) -> "InterruptibleBlock":
         """Run a block that an urgent request leaves by raising `Interrupted`."""
-        try:
-            async with asyncio.timeout(None) as scope:
-                self._scopes.add(scope)
-                if self._is_urgent:
-                    scope.reschedule(0.0)
-                try:
-                    yield
-                finally:
-                    self._scopes.discard(scope)
-        except TimeoutError:
-            if scope.expired() and self.requested is not None:
-                raise Interrupted(self.requested) from None
-            raise
+        return InterruptibleBlock(self)
+
+    def enter(self, scope: asyncio.Timeout) -> None:
+        """A block begins that an urgent request leaves by this time-out."""
+        self._scopes.add(scope)
+        if self._is_urgent:
+            scope.reschedule(0.0)
+
+    def leave(self, scope: asyncio.Timeout) -> None:
+        self._scopes.discard(scope)
 
     def _interrupt(self) -> None:
         """Leave the interruptible blocks, only once: a block that is being left can't be interrupted again."""
@@ -98,3 +93,37 @@ class Interruption:
         self._is_urgent = True
         for scope in self._scopes:
             scope.reschedule(0.0)
+
+
+class InterruptibleBlock:
+    """The block of an `async with`. A step has several of them, and a generator would cost three times as much."""
+
+    __slots__ = ("_interruption", "_scope")
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+        self._scope = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+        self._interruption.enter(self._scope)
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._interruption.leave(self._scope)
+        try:
+            await self._scope.__aexit__(error_type, error, traceback)
+        except TimeoutError:
+            self._raise_if_interrupted()
+            raise
+        if isinstance(error, TimeoutError):
+            self._raise_if_interrupted()
+
+    def _raise_if_interrupted(self) -> None:
+        requested = self._interruption.requested
+        if self._scope.expired() and requested is not None:
+            raise Interrupted(requested) from None

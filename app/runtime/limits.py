@@ -10,7 +10,7 @@ whose last answer needs no further step finishes, even beyond a limit.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from app.clock import new_id
 from app.domain.events.step_events import StepEnd, StreamReset
@@ -128,13 +128,14 @@ async def _suspend_at_limit(run: ActiveRun, opened: Sequence[Ticket]) -> Suspend
     return Suspended()
 
 
-@contextmanager
-def wall_clock_limit(run: ActiveRun) -> Iterator[None]:
+def wall_clock_limit(run: ActiveRun) -> AbstractContextManager[None]:
     """Interrupt the block when the run's wall time is used up."""
     allowed = run.usage_meter.limits.of(Limit.WALL_SECONDS)
-    if allowed is None:
-        yield
-        return
+    return nullcontext() if allowed is None else _interrupted_after(run, allowed)
+
+
+@contextmanager
+def _interrupted_after(run: ActiveRun, allowed: float) -> Iterator[None]:
     left = max(0.0, allowed - run.active_seconds)
     asks = run.usage_meter.limits.on_limit is OnLimit.ASK
     limit_asked = run.usage_meter.limits.requested.get(Limit.WALL_SECONDS, allowed)

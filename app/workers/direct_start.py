@@ -3,9 +3,8 @@
 The slot is reserved before the command's transaction, and freed again if no run needs it.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol, Self, TypeVar
 
 import structlog
 
@@ -36,7 +35,7 @@ async def start_and_execute(
     once: IdempotentCommand[RunRecord] | None = None,
 ) -> StartedRun:
     """Start a run."""
-    async with _reserve_slot(worker) as slot:
+    with _Slot.reserved(worker) as slot:
         started = await start_run(ctx, principal, request, worker=slot.worker_id, once=once)
         if started.claimed is not None:
             slot.launch(started.claimed)
@@ -56,7 +55,7 @@ async def decide_and_execute(
 
     `once` stores the response in the decision's transaction.
     """
-    async with _reserve_slot(worker) as slot:
+    with _Slot.reserved(worker) as slot:
         decided = None
         if slot.worker is not None and once is None:
             decided = await decide_at_once(ctx, principal, run_id, requests, slot.worker)
@@ -92,7 +91,7 @@ class Command(Protocol[AcceptedT]):
 
 async def execute_here(worker: Worker | None, command: Command[AcceptedT]) -> AcceptedT:
     """Do the command, and execute its run."""
-    async with _reserve_slot(worker) as slot:
+    with _Slot.reserved(worker) as slot:
         accepted = await command(deliver=slot.is_missing)
         await slot.claim_and_launch(accepted.to_claim)
     return accepted
@@ -104,6 +103,18 @@ class _Slot:
     def __init__(self, worker: Worker | None) -> None:
         self.worker = worker
         """The worker whose slot this is, until the slot is used."""
+
+    @classmethod
+    def reserved(cls, worker: Worker | None) -> Self:
+        """Free the slot at the end of the block if no run uses it."""
+        return cls(worker if worker is not None and worker.slots.reserve() else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if (worker := self._take()) is not None:
+            worker.slots.free()
 
     @property
     def is_missing(self) -> bool:
@@ -131,19 +142,6 @@ class _Slot:
         except DATABASE_UNAVAILABLE:
             log.warning("run_not_claimed", run_id=key.run_id)
 
-    def free_if_unused(self) -> None:
-        if (worker := self._take()) is not None:
-            worker.slots.free()
-
     def _take(self) -> Worker | None:
         worker, self.worker = self.worker, None
         return worker
-
-
-@asynccontextmanager
-async def _reserve_slot(worker: Worker | None) -> AsyncIterator[_Slot]:
-    slot = _Slot(worker if worker is not None and worker.slots.reserve() else None)
-    try:
-        yield slot
-    finally:
-        slot.free_if_unused()

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from app.commands.files.writing import NewFile, WrittenBytes, write_bytes
@@ -25,17 +25,22 @@ _PIECE_CHARACTERS = 262_144
 """A multiple of four, so that each piece is decoded by itself."""
 
 
-@asynccontextmanager
-async def with_stored_media(
+def with_stored_media(
     ctx: ServiceContext, principal: Principal, messages: tuple[Message, ...]
-) -> AsyncIterator[tuple[Message, ...]]:
+) -> AbstractAsyncContextManager[tuple[Message, ...]]:
     """The messages, with references instead of large media. Their bytes are written before any transaction.
 
     The transaction that accepts the messages creates the files. Bytes that it doesn't use are deleted at the end.
     """
     if not any(_is_large(block) for message in messages for block in message.content):
-        yield messages
-        return
+        return nullcontext(messages)
+    return _with_written_media(ctx, principal, messages)
+
+
+@asynccontextmanager
+async def _with_written_media(
+    ctx: ServiceContext, principal: Principal, messages: tuple[Message, ...]
+) -> AsyncIterator[tuple[Message, ...]]:
     keys: list[BlobKey] = []
     try:
         yield tuple([await _stored(ctx, principal, message, keys) for message in messages])

@@ -1,7 +1,7 @@
 """Anthropic's models, over the Messages API."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 
@@ -14,11 +14,11 @@ from app.llm.anthropic.stream import AnthropicStream
 from app.llm.call_ids import new_call_id
 from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
-from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.answers import STREAM_HEADERS, Answer, AnswerEndpoint
 from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.http.responses import HttpResponse
-from app.runtime.ports.models import ModelChunk, ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 
 class AnthropicModel:
@@ -57,17 +57,12 @@ class AnthropicModel:
     def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
         return all(traits_of(name).has_native_output for name in models or [self.name])
 
-    @asynccontextmanager
-    async def stream(
-        self, request: ModelRequest
-    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+    def stream(self, request: ModelRequest) -> Answer:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
-        response = await self._open(
-            anthropic_request(request, model, address, self._parameters, self._encoded)
+        sent = anthropic_request(request, model, address, self._parameters, self._encoded)
+        return self.answers.answer(
+            partial(self._open, sent), AnthropicStream(new_call_id, address, model)
         )
-        stream = AnthropicStream(new_call_id, address, model)
-        async with self.answers.chunks_of(response, stream) as chunks:
-            yield chunks
 
     async def _open(self, request: AnthropicRequest) -> HttpResponse:
         """Send the request. If a thought in it is stale, send it once more without such thoughts."""

@@ -1,7 +1,7 @@
 """Google's models, over the Gemini API."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import quote
 
 import httpx2
@@ -14,10 +14,10 @@ from app.llm.google.model_traits import traits_of
 from app.llm.google.options import parameters_of
 from app.llm.google.request import google_request
 from app.llm.google.stream import GoogleStream
-from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.answers import STREAM_HEADERS, Answer, AnswerEndpoint
 from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
-from app.runtime.ports.models import ModelChunk, ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 _VERSION = "/v1beta"
 _ANSWER_SECONDS = "1200"
@@ -61,16 +61,13 @@ class GoogleModel:
         names = models or [self.name]
         return not with_tools and all(traits_of(name).has_native_output for name in names)
 
-    @asynccontextmanager
-    async def stream(
-        self, request: ModelRequest
-    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+    def stream(self, request: ModelRequest) -> Answer:
         model, address = request.options.upstream_model or self.name, self._endpoint.base_url
         body = google_request(request, model, address, self._parameters, self._encoded)
-        response = await self.answers.open(body, url=self._url_of(model))
-        stream = GoogleStream(new_call_id, address, model)
-        async with self.answers.chunks_of(response, stream) as chunks:
-            yield chunks
+        return self.answers.answer(
+            partial(self.answers.open, body, url=self._url_of(model)),
+            GoogleStream(new_call_id, address, model),
+        )
 
     def _url_of(self, model: str) -> httpx2.URL:
         """The address of a model. Its name may have the prefix `models/` or `tunedModels/`."""

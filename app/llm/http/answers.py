@@ -1,8 +1,9 @@
 """Sends a request for an answer, and reads its stream, with time-outs and failures as the runtime knows them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Self
 
 import httpx2
 
@@ -56,16 +57,11 @@ class AnswerEndpoint:
         self._request: PostRequest | None = None
         """To this address with these headers."""
 
-    @asynccontextmanager
-    async def chunks_of(
-        self, response: HttpResponse, stream: AnswerParser
-    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
-        """The chunks of an open response, which is closed at the end."""
-        try:
-            async with aclosing(self._chunks(response, stream)) as chunks:
-                yield chunks
-        finally:
-            await response.aclose()
+    def answer(
+        self, request: Callable[[], Awaitable[HttpResponse]], parser: AnswerParser
+    ) -> "Answer":
+        """The answer to a request, which is sent when the answer's block begins."""
+        return Answer(request, parser, self._limits.idle, self._secrets)
 
     async def open(
         self,
@@ -111,33 +107,71 @@ class AnswerEndpoint:
             return failure_of_answer(response.status, body, response.headers, self._clock.now())
         return failure_of_unstreamed(body)
 
-    async def _chunks(
-        self, response: HttpResponse, stream: AnswerParser
-    ) -> AsyncGenerator[Sequence[ModelChunk]]:
-        try:
-            while piece := await response.read():
-                chunks = stream.feed(piece)
-                if stream.complete:
-                    await _read_end(response)
-                if chunks:
-                    yield chunks
-                if stream.failure is not None or stream.complete:
-                    break
-        except httpx2.ReadTimeout:
-            limit = self._limits.idle
-            raise failed(FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s") from None
-        except httpx2.DecodingError as error:
-            raise self._presentable(_decoding_failure(error)) from None
-        except httpx2.HTTPError:
-            # A cut connection does no harm if the answer was already complete.
-            pass
-        if not stream.complete and (chunks := stream.end()):
-            yield chunks
-        if stream.failure is not None:
-            raise self._presentable(stream.failure)
-
     def _presentable(self, failure: InferenceFailed) -> InferenceFailed:
         return presentable(failure, self._secrets)
+
+
+class Answer:
+    """An answer within its block: an iterator of its chunks. The end of the block closes the response.
+
+    A class, because the generators for a context and its chunks would cost more than the request.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[], Awaitable[HttpResponse]],
+        parser: AnswerParser,
+        idle_timeout: float,
+        secrets: Sequence[str],
+    ) -> None:
+        self._request = request
+        self._parser = parser
+        self._idle_timeout = idle_timeout
+        self._secrets = secrets
+        self._response: HttpResponse | None = None
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        self._response = await self._request()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._response is not None:
+            await self._response.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[ModelChunk]:
+        while not self._is_over:
+            if chunks := await self._read():
+                return chunks
+        if self._parser.failure is not None:
+            raise presentable(self._parser.failure, self._secrets)
+        raise StopAsyncIteration
+
+    async def _read(self) -> Sequence[ModelChunk]:
+        """The chunks in the next bytes."""
+        assert self._response is not None
+        parser = self._parser
+        try:
+            piece = await self._response.read()
+        except httpx2.ReadTimeout:
+            limit = self._idle_timeout
+            raise failed(FailureKind.TIMEOUT, f"the model sent nothing for {limit:g} s") from None
+        except httpx2.DecodingError as error:
+            raise presentable(_decoding_failure(error), self._secrets) from None
+        except httpx2.HTTPError:
+            # A cut connection does no harm if the answer was already complete.
+            piece = b""
+        if not piece:
+            self._is_over = True
+            return parser.end()
+        chunks = parser.feed(piece)
+        if parser.complete:
+            await _read_end(self._response)
+        self._is_over = parser.complete or parser.failure is not None
+        return chunks
 
 
 async def _read_end(response: HttpResponse) -> None:

@@ -1,7 +1,7 @@
 """Models with an OpenAI-compatible API: OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq …"""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 
@@ -9,14 +9,14 @@ from app.clock import Clock
 from app.llm.call_ids import new_call_id
 from app.llm.encoded_messages import EncodedMessages
 from app.llm.failures import secrets_of
-from app.llm.http.answers import STREAM_HEADERS, AnswerEndpoint
+from app.llm.http.answers import STREAM_HEADERS, Answer, AnswerEndpoint
 from app.llm.http.client import StreamingClient
 from app.llm.http.endpoints import ModelEndpoint
 from app.llm.openai.options import dialect_of
 from app.llm.openai.provider_data import issuer_of
 from app.llm.openai.request import request_body
 from app.llm.openai.stream import OpenAIStream
-from app.runtime.ports.models import ModelChunk, ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 
 class OpenAICompatibleModel:
@@ -55,10 +55,7 @@ class OpenAICompatibleModel:
     def has_native_output(self, *, with_tools: bool, models: Sequence[str] = ()) -> bool:
         return self._dialect.keeps_to_schemas
 
-    @asynccontextmanager
-    async def stream(
-        self, request: ModelRequest
-    ) -> AsyncIterator[AsyncIterator[Sequence[ModelChunk]]]:
+    def stream(self, request: ModelRequest) -> Answer:
         issuer = issuer_of(
             self._endpoint.base_url, request.options.upstream_model or self._endpoint.model
         )
@@ -70,7 +67,6 @@ class OpenAICompatibleModel:
             issuer,
             self._encoded,
         )
-        response = await self.answers.open(body)
-        stream = OpenAIStream(new_call_id, issuer)
-        async with self.answers.chunks_of(response, stream) as chunks:
-            yield chunks
+        return self.answers.answer(
+            partial(self.answers.open, body), OpenAIStream(new_call_id, issuer)
+        )

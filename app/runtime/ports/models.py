@@ -120,6 +120,9 @@ ModelChunk: TypeAlias = (
 )
 
 
+AnswerContext: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelChunk]]]
+
+
 class LanguageModel(Protocol):
     """One model of one provider.
 
@@ -133,6 +136,4 @@ class LanguageModel(Protocol):
     def name(self) -> str:
         """The provider's own name of the model."""
 
-    def stream(
-        self, request: ModelRequest
-    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelChunk]]]: ...
+    def stream(self, request: ModelRequest) -> AnswerContext: ...
