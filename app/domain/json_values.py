@@ -13,17 +13,19 @@ _FIRST_WITH_EXPONENT = 1e16
 """From here on Python writes an exponent, and Postgres all digits."""
 
 
-def _encoder(*, sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
+def _encoder(*, sort_keys: bool, ensure_ascii: bool = False) -> Callable[[Any, int], Iterable[str]]:
     """What `json.JSONEncoder` uses to encode a value. It would make that anew for each value."""
     encoder = json.JSONEncoder(
-        ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=sort_keys
+        ensure_ascii=ensure_ascii, separators=(",", ":"), check_circular=False, sort_keys=sort_keys
     )
     made: Callable[[Any, int], Iterable[str]] | None = None
     if make := getattr(json.encoder, "c_make_encoder", None):
         made = make(
             None,
             encoder.default,
-            json.encoder.encode_basestring,
+            json.encoder.encode_basestring_ascii
+            if ensure_ascii
+            else json.encoder.encode_basestring,
             None,
             ":",
             ",",
@@ -36,6 +38,7 @@ def _encoder(*, sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
 
 _pieces = _encoder(sort_keys=False)
 _sorted_pieces = _encoder(sort_keys=True)
+_canonical_pieces = _encoder(sort_keys=True, ensure_ascii=True)
 
 
 def compact(value: Any) -> str:
@@ -67,7 +70,7 @@ def float_as_stored(text: str) -> int | float:
 
 def canonical(value: Any) -> str:
     """One JSON text per value, for any order of its keys."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    return "".join(_canonical_pieces(value, 0))
 
 
 def digest(value: Any) -> str:
