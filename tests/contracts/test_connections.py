@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import httpx2
 import pytest
 
-from app.clock import sleep
+from app.clock import sleep, yield_to_loop
 from app.llm.http.connecting import Connector
-from app.llm.http.connection import READ_AHEAD, Connection
+from app.llm.http.connection import PACED_BYTES, READ_AHEAD, Connection
 from app.llm.http.read_pacing import ReadPacing
 from app.llm.http.requests import Server
 from tests.support.certificates import HOST, Certificate
@@ -301,6 +301,23 @@ async def test_a_read_after_a_read_timeout_gets_the_late_bytes(host: ControlledS
         assert await opened.read(TIMEOUT_SECONDS) == b"late"
 
 
+async def test_bytes_that_arrive_together_with_the_time_out_are_read(
+    host: ControlledServer,
+) -> None:
+    async with connected(host) as (opened, _), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(opened.read(TIMEOUT_SECONDS))
+        await yield_to_loop()
+        opened.data_received(b"in time")
+        opened._give_up()
+        assert await reading == b"in time"
+        failing = tasks.create_task(fails(opened.read(TIMEOUT_SECONDS)))
+        await yield_to_loop()
+        opened._give_up()
+        opened.data_received(b"late")
+        assert isinstance(await failing, httpx2.ReadTimeout)
+        assert await opened.read(TIMEOUT_SECONDS) == b"late"
+
+
 async def test_a_cancelled_read_loses_no_bytes(host: ControlledServer) -> None:
     async with connected(host) as (opened, served):
         for _ in range(20):
@@ -337,7 +354,8 @@ async def test_a_connection_reset_is_a_read_error(host: ControlledServer) -> Non
 async def test_reading_ahead_is_bounded_and_loses_no_bytes(
     any_certificate: Certificate | None,
 ) -> None:
-    pieces, sent = 16, 0
+    pieces, sent = 32, 0
+    expected, found = hashlib.sha256(MEGABYTE * pieces), hashlib.sha256()
     async with connected_to_any(any_certificate) as (opened, served):
 
         async def send() -> None:
@@ -350,11 +368,12 @@ async def test_reading_ahead_is_bounded_and_loses_no_bytes(
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
-            await until(lambda: len(opened._arrived) > READ_AHEAD)
-            await settled(lambda: (sent, len(opened._arrived)))
-            assert sent < pieces
-            assert len(opened._arrived) < 2 * READ_AHEAD
-            expected, found = hashlib.sha256(MEGABYTE * pieces), hashlib.sha256()
+            for _ in range(2):
+                await until(lambda: len(opened._arrived) > READ_AHEAD)
+                await settled(lambda: (sent, len(opened._arrived)))
+                assert sent < pieces
+                assert len(opened._arrived) < 2 * READ_AHEAD
+                found.update(await opened.read(TIMEOUT_SECONDS))
             found.update(await read_all(opened))
         assert found.digest() == expected.digest()
 
@@ -457,12 +476,14 @@ class PausesUntilReleased(ReadPacing):
     def __init__(self) -> None:
         super().__init__()
         self.is_pausing, self.released = asyncio.Event(), asyncio.Event()
+        self.due = 0.0
 
     @property
     def interval(self) -> float:
         return 60.0
 
     async def pause_until(self, due: float) -> None:
+        self.due = due
         self.is_pausing.set()
         await self.released.wait()
 
@@ -482,10 +503,36 @@ async def test_what_arrives_during_a_pause_is_read_at_once(
         served.writer.write(b"one ")
         reading = tasks.create_task(opened.read(TIMEOUT_SECONDS))
         await pacing.is_pausing.wait()
+        assert pacing.due == opened._read_at + pacing.interval
         served.writer.write(b"two")
         await until(lambda: bytes(opened._arrived) == b"one two")
         pacing.released.set()
         assert await reading == b"one two"
+
+
+async def test_an_answer_of_which_much_has_arrived_is_not_paced(
+    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
+    opening, _ = paced_connector()
+    async with connected(host, opening) as (opened, served):
+        served.writer.write(b"x" * PACED_BYTES)
+        await until(lambda: len(opened._arrived) == PACED_BYTES)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert len(await opened.read(TIMEOUT_SECONDS)) == PACED_BYTES
+
+
+async def test_the_end_of_an_answer_is_not_paced(
+    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
+    opening, _ = paced_connector()
+    async with connected(host, opening) as (opened, served):
+        served.writer.write(b"the end")
+        served.writer.close()
+        await until(lambda: opened._has_ended)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert await read_all(opened) == b"the end"
 
 
 async def test_the_first_moments_of_an_answer_are_not_paced(host: ControlledServer) -> None:

@@ -42,10 +42,15 @@ class ResponseParser:
         self.failure: str | None = None
 
     def feed(self, data: bytes) -> None:
-        if self.failure is None and not self.has_head:
+        if not self.has_head and self.failure is None:
             data = self._feed_head(data)
-        if data and self.failure is None:
-            self._feed_body(data)
+        if not data or self.failure is not None:
+            return
+        self._bytes_without_contents += len(data)
+        self._parse(data)
+        if self._bytes_without_contents > MAX_HEAD_BYTES and not self.is_complete:
+            # Chunk extensions and trailers are ignored, so they must not go on forever.
+            self._fail(_NO_CONTENTS)
 
     def _feed_head(self, data: bytes) -> bytes:
         """Parse up to the most bytes that a head may have, and return the rest."""
@@ -55,17 +60,6 @@ class ResponseParser:
         if not self.has_head and self._head_bytes == MAX_HEAD_BYTES:
             self._fail(_HEAD_TOO_LARGE)
         return data[room:]
-
-    def _feed_body(self, data: bytes) -> None:
-        """Parse contents. Chunk extensions and trailers are ignored, so they must not go on forever."""
-        pieces = len(self._body)
-        self._parse(data)
-        if len(self._body) > pieces:
-            self._bytes_without_contents = 0
-        else:
-            self._bytes_without_contents += len(data)
-            if self._bytes_without_contents > MAX_HEAD_BYTES and not self.is_complete:
-                self._fail(_NO_CONTENTS)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -132,6 +126,7 @@ class ResponseParser:
             self.has_head and not self.is_complete
         ):  # not of a response that failed, or of a second one
             self._body.append(body)
+            self._bytes_without_contents = 0
 
     def on_message_complete(self) -> None:
         if self.has_head and not self.is_complete:
