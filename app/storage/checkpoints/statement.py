@@ -3,6 +3,7 @@
 Columns of `runs` that a checkpoint writes are named once, in `_WRITTEN`, and get their values in `_run_row`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -98,6 +99,7 @@ _LOCKS = """thread AS (
     ORDER BY h.tenant, h.thread_id
     FOR NO KEY UPDATE OF h
 )"""
+_ORDER = re.compile(r"\n +ORDER BY .*")
 _MAY_SUSPEND = f"""AND (w.status <> 'waiting'
             OR (r.open_tasks = 0 AND r.cancel_requested_at IS NULL AND r.pause_requested_at IS NULL
                 AND NOT EXISTS (
@@ -195,6 +197,8 @@ class _Parts:
     suspends: bool
     billed: bool
     is_locked: bool
+    is_one: bool
+    """The rows of one checkpoint are locked in any order."""
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], *, is_locked: bool) -> Self:
@@ -208,12 +212,15 @@ class _Parts:
             suspends=suspends,
             billed=any(c.billed for c in checkpoints),
             is_locked=is_locked,
+            is_one=len(checkpoints) == 1,
         )
 
 
 @cache
 def _statement(parts: _Parts) -> NamedSql:
     locks = _LOCKED if parts.is_locked else _LOCKS
+    if parts.is_one:
+        locks = _ORDER.sub("", locks)
     opened = opened_ctes(":opened", "JOIN owned o ON o.i = k.i")
     texts = {
         "locks": locks.replace("/* may suspend */", _MAY_SUSPEND if parts.suspends else ""),
