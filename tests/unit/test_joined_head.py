@@ -1,6 +1,7 @@
 """The head of a response and the beginning of its body are one write."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -28,41 +29,57 @@ class RecordedWrites(asyncio.Transport):
         return self.is_closed
 
 
+class Response:
+    """A response of the web server. It writes to its transport."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        joined: Any = JoinedHead(self, asyncio.get_running_loop())
+        self.transport = joined
+
+
 @pytest.fixture
 async def recorded() -> RecordedWrites:
     return RecordedWrites()
 
 
 @pytest.fixture
-async def response(recorded: RecordedWrites) -> JoinedHead:
-    return JoinedHead(recorded, asyncio.get_running_loop())
+async def response(recorded: RecordedWrites) -> Response:
+    return Response(recorded)
 
 
 async def test_a_head_is_written_with_the_beginning_of_its_body(
-    response: JoinedHead, recorded: RecordedWrites
+    response: Response, recorded: RecordedWrites
 ) -> None:
-    response.write(b"head ")
-    response.write(b"first")
-    response.write(b"second")
+    for part in (b"head ", b"first", b"second"):
+        response.transport.write(part)
     await sleep(0)
     assert recorded.writes == [b"head first", b"second"]
 
 
 async def test_a_head_whose_body_comes_later_is_written_first(
-    response: JoinedHead, recorded: RecordedWrites
+    response: Response, recorded: RecordedWrites
 ) -> None:
-    response.write(b"head")
+    response.transport.write(b"head")
     assert recorded.writes == []
     await sleep(0)
-    response.write(b"body")
+    response.transport.write(b"body")
     assert recorded.writes == [b"head", b"body"]
 
 
 async def test_a_head_is_written_before_the_connection_is_closed(
-    response: JoinedHead, recorded: RecordedWrites
+    response: Response, recorded: RecordedWrites
 ) -> None:
-    response.write(b"head")
-    response.close()
+    response.transport.write(b"head")
+    response.transport.close()
     await sleep(0)
     assert recorded.writes == [b"head"]
-    assert response.is_closing()
+    assert recorded.is_closed
+
+
+async def test_a_connection_without_a_response_can_be_closed(
+    response: Response, recorded: RecordedWrites
+) -> None:
+    response.transport.close()
+    assert recorded.writes == []
+    assert recorded.is_closed

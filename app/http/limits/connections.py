@@ -113,7 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
         still = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered = [*still, self.cycle]
         if self.scope["method"] != "HEAD":  # its response has no body to wait for
-            self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]
+            self.cycle.transport = JoinedHead(self.cycle, self.loop)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         self._stop_expecting()
