@@ -85,6 +85,7 @@ class Follower:
         """When a heartbeat is due. Frames that aren't sent don't delay it."""
         self._first_page: EventPage | None = None
         self.has_ended = False
+        """The frames that were yielded last are the stream's last ones."""
         subscription.cursor = after
 
     async def read_first_page(self, snapshot: str) -> bool:

@@ -130,7 +130,7 @@ class EventStream(EventSourceResponse):
         with StalledSends(self._options.send_timeout, self._cut_unread) as sends:
             async with aclosing(self._chunks) as chunks:
                 try:
-                    # A body that ends with its first part would no longer be sent as a stream.
+                    # The compression gives a body that ends with its first part a Content-Length.
                     is_first = True
                     async for chunk in chunks:
                         more = is_first or not self._follower.has_ended

@@ -136,7 +136,7 @@ class _GuardedAnswer:
             self._answer = self._model.stream(self._request)
             chunks = await self._answer.__aenter__()
         except BaseException as error:
-            self._failed(error)
+            self._record(error)
             raise
         self._breakers.answer_started(self._circuit)
         self._is_probe, self._has_started = False, True
@@ -152,32 +152,30 @@ class _GuardedAnswer:
         try:
             await self._answer.__aexit__(error_type, error, traceback)
         except BaseException as failure:
-            self._failed(failure)
+            self._record(failure)
             raise
         if error is None:
             self._breakers.record_success(self._circuit)
         else:
-            self._failed(error)
+            self._record(error)
 
-    def _failed(self, error: BaseException) -> None:
-        match error:
-            case CancelledError() if self._is_silent():
-                # The runtime cancels the request of a silent model. Other cancellations are no failure.
-                self._record_failure(failed(FailureKind.TIMEOUT, "the model sent nothing"))
-            case InferenceFailed():
-                self._record_failure(error)
-            case _ if self._is_probe:
+    def _record(self, error: BaseException) -> None:
+        """Count the failure of the answer. A probe that ends in another way is abandoned."""
+        failure = self._failure_in(error)
+        if failure is None or not FailureKind(failure.kind).counted:
+            if self._is_probe:
                 self._breakers.probe_abandoned(self._circuit)
+        elif self._breakers.record_failure(self._circuit):
+            telemetry.circuit_openings.labels(self._model.name).inc()
+            log.warning("circuit_opened", model=self._circuit.upstream_model, failure=failure.kind)
+
+    def _failure_in(self, error: BaseException) -> InferenceFailed | None:
+        """None if the model isn't the cause."""
+        if isinstance(error, InferenceFailed):
+            return error
+        # The runtime cancels the request of a silent model. Other cancellations are no failure.
+        is_silent = isinstance(error, CancelledError) and self._is_silent()
+        return failed(FailureKind.TIMEOUT, "the model sent nothing") if is_silent else None
 
     def _is_silent(self) -> bool:
         return not self._has_started and monotonic() - self._began >= self._request.idle_timeout
-
-    def _record_failure(self, error: InferenceFailed) -> None:
-        if FailureKind(error.kind).counted:
-            if self._breakers.record_failure(self._circuit):
-                telemetry.circuit_openings.labels(self._model.name).inc()
-                log.warning(
-                    "circuit_opened", model=self._circuit.upstream_model, failure=error.kind
-                )
-        elif self._is_probe:
-            self._breakers.probe_abandoned(self._circuit)

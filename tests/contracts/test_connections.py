@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TypeAlias
 
 import httpx2
 import pytest
@@ -488,17 +489,26 @@ class PausesUntilReleased(ReadPacing):
         await self.released.wait()
 
 
-def paced_connector() -> tuple[Connector, PausesUntilReleased]:
+Paced: TypeAlias = tuple[Connector, PausesUntilReleased]
+
+
+def paced_connector() -> Paced:
     opening, pacing = connector(), PausesUntilReleased()
     opening._pacing = pacing
     return opening, pacing
 
 
-async def test_what_arrives_during_a_pause_is_read_at_once(
-    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def paced_at_once(monkeypatch: pytest.MonkeyPatch) -> Paced:
+    """Its connections are paced from the first read on."""
     monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
-    opening, pacing = paced_connector()
+    return paced_connector()
+
+
+async def test_what_arrives_during_a_pause_is_read_at_once(
+    host: ControlledServer, paced_at_once: Paced
+) -> None:
+    opening, pacing = paced_at_once
     async with connected(host, opening) as (opened, served), asyncio.TaskGroup() as tasks:
         served.writer.write(b"one ")
         reading = tasks.create_task(opened.read(TIMEOUT_SECONDS))
@@ -511,10 +521,9 @@ async def test_what_arrives_during_a_pause_is_read_at_once(
 
 
 async def test_an_answer_of_which_much_has_arrived_is_not_paced(
-    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+    host: ControlledServer, paced_at_once: Paced
 ) -> None:
-    monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
-    opening, _ = paced_connector()
+    opening, _ = paced_at_once
     async with connected(host, opening) as (opened, served):
         served.writer.write(b"x" * PACED_BYTES)
         await until(lambda: len(opened._arrived) == PACED_BYTES)
@@ -523,10 +532,9 @@ async def test_an_answer_of_which_much_has_arrived_is_not_paced(
 
 
 async def test_the_end_of_an_answer_is_not_paced(
-    host: ControlledServer, monkeypatch: pytest.MonkeyPatch
+    host: ControlledServer, paced_at_once: Paced
 ) -> None:
-    monkeypatch.setattr("app.llm.http.connection.UNPACED_SECONDS", 0.0)
-    opening, _ = paced_connector()
+    opening, _ = paced_at_once
     async with connected(host, opening) as (opened, served):
         served.writer.write(b"the end")
         served.writer.close()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
+from tests.support.both_ways import forward_both_ways
 from tests.support.listeners import Listener
 
 POLL_INTERVAL_SECONDS = 0.05
@@ -71,13 +72,7 @@ class Balancer:
         await self._listener.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream_writer = await self._connect()
-        try:
-            async with asyncio.TaskGroup() as ways:
-                ways.create_task(_forward(reader, upstream_writer))
-                ways.create_task(_forward(upstream_reader, writer))
-        finally:
-            upstream_writer.transport.abort()
+        await forward_both_ways(reader, writer, *await self._connect())
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         healthy = sorted(self.healthy)
@@ -105,11 +100,3 @@ async def _is_healthy(http: httpx2.AsyncClient, port: int) -> bool:
         return (await http.get(f"http://127.0.0.1:{port}/health")).status_code == 200
     except httpx2.TransportError:
         return False
-
-
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward the bytes of one side, and its end, to the other side."""
-    while data := await reader.read(65_536):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.support.both_ways import forward_both_ways
 from tests.support.controlled_server import ControlledServer
 from tests.support.listeners import listening
 
@@ -23,22 +24,9 @@ async def tunnel_proxy(target: ControlledServer) -> AsyncIterator[TunnelProxy]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         proxy.asked.append(await reader.readuntil(b"\r\n\r\n"))
-        from_target, to_target = await asyncio.open_connection("127.0.0.1", target.port)
-        try:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_forward(reader, to_target))
-                tasks.create_task(_forward(from_target, writer))
-        finally:
-            to_target.transport.abort()
+        upstream = await asyncio.open_connection("127.0.0.1", target.port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await forward_both_ways(reader, writer, *upstream)
 
     async with listening(serve) as proxy.port:
         yield proxy
-
-
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()

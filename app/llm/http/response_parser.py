@@ -122,9 +122,8 @@ class ResponseParser:
             self.has_head = True
 
     def on_body(self, body: bytes) -> None:
-        if (
-            self.has_head and not self.is_complete
-        ):  # not of a response that failed, or of a second one
+        # Not the contents of a response whose head was refused, or of a second response.
+        if self.has_head and not self.is_complete:
             self._body.append(body)
             self._bytes_without_contents = 0
 

@@ -25,7 +25,7 @@ from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import Connection, RawPool
 from app.storage.postgres.named_parameters import NamedSql, Rows
-from app.storage.tickets.decisions import ANSWER, answer_values
+from app.storage.tickets.decisions import ANSWER_COLUMNS, answer_values
 from app.storage.tickets.notices import KINDS_OF_PROGRAMS
 from app.storage.tickets.tickets import (
     IS_UNSETTLED,
@@ -59,7 +59,7 @@ async def read_waiting(
     return run_of(row), [ticket_of_json(columns) for columns in row["tickets"] or ()]
 
 
-_DECISIONS = Rows("d", ANSWER)
+_DECISIONS = Rows("d", ANSWER_COLUMNS)
 
 _DECIDE_AND_CLAIM = NamedSql(f"""
 WITH thread AS (
@@ -80,7 +80,7 @@ WITH thread AS (
     SELECT run.id FROM run WHERE (SELECT count(*) FROM ticket) = cardinality(:tickets::uuid[])
 ), decision AS (
     INSERT INTO decisions (tenant, {_DECISIONS.names}, effect, at)
-    SELECT :tenant, {", ".join(f"d.{name}" for name in ANSWER)}, '{DecisionEffect.DECIDED}', :at
+    SELECT :tenant, {", ".join(f"d.{name}" for name in ANSWER_COLUMNS)}, '{DecisionEffect.DECIDED}', :at
     FROM {_DECISIONS.sql}, ready
 ), decided AS (
     UPDATE tickets t SET status = 'decided', decision_id = d.decision_id, updated_at = :at

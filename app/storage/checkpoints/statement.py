@@ -99,7 +99,7 @@ _LOCKS = """thread AS (
     ORDER BY h.tenant, h.thread_id
     FOR NO KEY UPDATE OF h
 )"""
-_ORDER = re.compile(r"\n +ORDER BY .*")
+_ORDER_BY = re.compile(r"\n +ORDER BY .*")
 _MAY_SUSPEND = f"""AND (w.status <> 'waiting'
             OR (r.open_tasks = 0 AND r.cancel_requested_at IS NULL AND r.pause_requested_at IS NULL
                 AND NOT EXISTS (
@@ -198,7 +198,7 @@ class _Parts:
     billed: bool
     is_locked: bool
     is_one: bool
-    """The rows of one checkpoint are locked in any order."""
+    """One checkpoint locks one row of each table, so the statement doesn't sort them."""
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint], *, is_locked: bool) -> Self:
@@ -220,7 +220,7 @@ class _Parts:
 def _statement(parts: _Parts) -> NamedSql:
     locks = _LOCKED if parts.is_locked else _LOCKS
     if parts.is_one:
-        locks = _ORDER.sub("", locks)
+        locks = _ORDER_BY.sub("", locks)
     opened = opened_ctes(":opened", "JOIN owned o ON o.i = k.i")
     texts = {
         "locks": locks.replace("/* may suspend */", _MAY_SUSPEND if parts.suspends else ""),

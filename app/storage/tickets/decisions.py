@@ -54,7 +54,7 @@ def decision_of(row: Row) -> Decision:
     )
 
 
-ANSWER = {
+ANSWER_COLUMNS = {
     "ticket": "uuid",
     "decision_id": "text",
     "action": "text",
@@ -62,14 +62,14 @@ ANSWER = {
     "reason": "text",
     "subject": "text",
 }
-"""The columns of `answer_values`."""
+"""With their types in Postgres. `answer_values` gives their values."""
 _ANSWERED = ", ".join(
     f":{name}::text::jsonb" if type_ == "jsonb" else f":{name}::{type_}"
-    for name, type_ in ANSWER.items()
+    for name, type_ in ANSWER_COLUMNS.items()
 )
 _RECORD = NamedSql(f"""
 WITH decision AS (
-    INSERT INTO decisions (tenant, effect, at, {", ".join(ANSWER)})
+    INSERT INTO decisions (tenant, effect, at, {", ".join(ANSWER_COLUMNS)})
     VALUES (:tenant::text, :effect::text, :at::timestamptz, {_ANSWERED})
 ), decided AS (
     UPDATE tickets SET status = 'decided', decision_id = :decision_id, updated_at = :at
