@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from app.settings import Settings
-from tests.support.conditions import Effects
+from tests.support.conditions import Effects, eventually
 from tests.support.databases import Databases
 from tests.support.documents import ROOT, page
 from tests.support.loop_time import served_here
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 _SECTIONS = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.M | re.S)
 _DIAGRAM = re.compile(r"```mermaid\n(.*?)```", re.S)
+_ROOT, _APP = f"{ROOT}/", f"{ROOT}/app/"
 _FILE = re.compile(r"\bapp/[\w/]+\.py\b")
 
 
@@ -34,25 +35,19 @@ def files_in_diagram(journey: str) -> set[str]:
 
 @contextmanager
 def passed_files() -> Iterator[set[str]]:
-    """The files of `app/` whose functions are called in this block, in this thread."""
-    files: set[str] = set()
+    """The files of `app/` whose functions were called in this block so far, in this thread."""
+    passed: set[str] = set()
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            files.add(frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(_APP):
+            passed.add(file.removeprefix(_ROOT))
 
-    passed: set[str] = set()
     sys.setprofile(record)
     try:
         yield passed
     finally:
         sys.setprofile(None)
-        app = ROOT / "app"
-        passed |= {
-            Path(file).relative_to(ROOT).as_posix()
-            for file in files
-            if Path(file).is_relative_to(app)
-        }
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +96,11 @@ async def test_cancel(client: Client, effects: Effects) -> None:
         for run in (waiting, executing):
             await client.post(f"/v1/runs/{run['id']}/cancel?wait=20", {})
             assert (await client.ended(run["id"]))["outcome"] == "cancelled"
+
+        async def has_beaten() -> bool:
+            return "app/workers/heartbeat.py" in passed
+
+        await eventually(has_beaten)
     assert files_in_diagram("Cancel") <= passed
 
 
