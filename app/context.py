@@ -1,8 +1,9 @@
 """What every command and query works with; built once by the composition root."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
@@ -22,8 +23,7 @@ SendCancelHint: TypeAlias = Callable[[Tenant, RunId, str | None], Awaitable[None
 """Sends a hint to the run's owner that its cancel was requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLimits:
+class ServiceLimits(Struct, frozen=True, kw_only=True):
     """Bounds on what clients may ask for."""
 
     queue_per_thread: int = 100
@@ -34,8 +34,7 @@ class ServiceLimits:
     memory: MemoryLimits = MemoryLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceContext:
+class ServiceContext(Struct, frozen=True, kw_only=True):
     database: Database
     events: EventTransactions
     publisher: Publisher

@@ -4,7 +4,6 @@ Each page is a function that returns Markdown; `tests/unit/test_docs.py` compare
 """
 
 import ast
-import dataclasses
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -121,12 +120,12 @@ def _field_rows(event: type[Any]) -> Iterator[str]:
     schema = schemas[f"{event.__name__}Event"]
     described = schema["properties"]
     hints = get_type_hints(event)
-    for field in dataclasses.fields(event):
-        own = described[field.name]
+    for name in event.__struct_fields__:
+        own = described[name]
         reference = schemas.get(own.get("$ref", "").rpartition("/")[2], {})
         meaning = own.get("description") or reference.get("description", "")
-        is_optional = "" if field.name in schema["required"] else " Optional."
-        yield f"| `{field.name}` | {_type_name(hints[field.name])} | {meaning}{is_optional} |"
+        is_optional = "" if name in schema["required"] else " Optional."
+        yield f"| `{name}` | {_type_name(hints[name])} | {meaning}{is_optional} |"
 
 
 def _type_name(hint: Any) -> str:

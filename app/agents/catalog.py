@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from app.agents.config_errors import ConfigErrors
 from app.agents.delegation_checks import (
@@ -49,8 +50,7 @@ from app.tools.skills.skill import Skill
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Catalog:
+class Catalog(Struct, frozen=True, kw_only=True):
     """The agents, models, tools and plugins of a file. `agents` are in the order of the file."""
 
     agents: Mapping[AgentId, AgentSpec]
@@ -59,8 +59,8 @@ class Catalog:
     plugins: Mapping[str, PluginKind[Any]] = field(default_factory=lambda: BUILTIN_KINDS)
     startup: Sequence[StartupFunction] = ()
     """The functions that open the resources of tools and plugins, in the order of their modules."""
-    mcp: Mapping[str, McpServerSpec] = field(default_factory=dict)
-    skills: Mapping[str, Skill] = field(default_factory=dict)
+    mcp: Mapping[str, McpServerSpec] = {}
+    skills: Mapping[str, Skill] = {}
     """The skills that agents name."""
 
 

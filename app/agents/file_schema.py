@@ -2,10 +2,10 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from app.agents.config_entry import ConfigEntry, GlobText, Name, bare_address
@@ -137,8 +137,7 @@ class AgentEntry(ConfigEntry):
 E = TypeVar("E", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class FileSections:
+class FileSections(Struct, frozen=True):
     """The entries that could be read. An entry with problems is None."""
 
     models: Mapping[str, ModelSpec | None]

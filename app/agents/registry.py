@@ -1,7 +1,8 @@
 """The registry: the agents that can be started, and the versions that runs were started with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.agents.catalog import Catalog
 from app.agents.endpoints import NO_ENDPOINTS, EndpointCatalog
@@ -12,6 +13,7 @@ from app.domain.deps import NO_DEPS, Deps
 from app.domain.errors import ConfigurationError, NotFound
 from app.domain.ids import AgentId, AgentVersion, Tenant
 from app.domain.principals import ALL_TENANTS
+from app.domain.structs import replace
 from app.llm.catalog import ModelCatalog
 from app.runtime.agent import AgentLookup, RemoteAgent, ResolvedAgent, UnknownAgentVersion
 from app.runtime.ports.tools import Tool
@@ -128,8 +130,7 @@ class AgentRegistry:
         return [*self._versions.values(), *self._resolved]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantAgents:
+class TenantAgents(Struct, frozen=True):
     registry: AgentRegistry
     tenant: Tenant
 

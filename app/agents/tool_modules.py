@@ -4,7 +4,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module, invalidate_caches
 from importlib.machinery import ModuleSpec
@@ -12,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from app.agents.config_errors import ConfigErrors
 from app.agents.missing_modules import remedy_of_missing
@@ -28,12 +29,11 @@ _loaded_from_folders: set[str] = set()
 """Names in sys.modules that an agents file added. They are removed before the next file is loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserExtensions:
+class UserExtensions(Struct, frozen=True):
     """What modules define, by name."""
 
-    tools: Mapping[str, AnyFunctionTool] = field(default_factory=dict)
-    plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict)
+    tools: Mapping[str, AnyFunctionTool] = {}
+    plugins: Mapping[str, PluginKind[Any]] = {}
     startup: Sequence[StartupFunction] = ()
 
 

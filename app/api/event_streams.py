@@ -1,9 +1,9 @@
 """Event streams of runs and threads: cursors, filters and pages."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from fastapi import Header, Query, Request, Response
+from msgspec import Struct
 
 from app.api.included import Included
 from app.context import ServiceContext
@@ -29,8 +29,7 @@ _STATE_EVENTS = frozenset({StateSnapshot.event_type})
 EVENT_TYPES = frozenset(event.event_type for event in get_args(AgentEvent))
 
 
-@dataclass(frozen=True, slots=True)
-class CursorQuery:
+class CursorQuery(Struct, frozen=True):
     """Where to begin in events. `Last-Event-ID` wins, because a reconnecting browser keeps its URL."""
 
     last_event_id: Annotated[
@@ -67,8 +66,7 @@ class CursorQuery:
         return self.cursor if self.last_event_id is None else self.last_event_id
 
 
-@dataclass(frozen=True, slots=True)
-class StreamQuery(CursorQuery):
+class StreamQuery(CursorQuery, frozen=True):
     """Query of events."""
 
     types: Annotated[
@@ -104,8 +102,7 @@ def selection(
     return EventSelection(only, without, trace=included.trace)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSource:
+class StreamSource(Struct, frozen=True):
     """The events to read: their scope, the number before the first one, and the snapshot's address."""
 
     scope: StreamScope

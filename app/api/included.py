@@ -1,9 +1,9 @@
 """The parameter `include`: parts of runs and events that are shown only when a client asks for them."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query
+from msgspec import Struct
 
 from app.http.query_params import listed_names
 
@@ -16,8 +16,7 @@ _DESCRIPTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Included:
+class Included(Struct, frozen=True):
     state: bool = False
     """The state of runs, and `state_snapshot` events."""
     trace: bool = False

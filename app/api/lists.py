@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from fastapi.responses import StreamingResponse
+from msgspec import Struct
 
 from app.api.schemas.common import Instant
 from app.domain.slices import Order, PageRequest, Slice
@@ -19,8 +19,7 @@ T = TypeVar("T")
 LINES_OF_JSON = "application/x-ndjson"
 
 
-@dataclass(frozen=True, slots=True)
-class PageQuery:
+class PageQuery(Struct, frozen=True):
     """Order and paging of a list."""
 
     order: Order = Order.DESC
@@ -36,8 +35,7 @@ class PageQuery:
         return FilteredQuery(self, {**filters, "order": self.order}, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodQuery:
+class PeriodQuery(Struct, frozen=True):
     """The period of a count."""
 
     created_after: Instant | None = None
@@ -47,8 +45,7 @@ class PeriodQuery:
         return PageRequest(created_after=self.created_after, created_before=self.created_before)
 
 
-@dataclass(frozen=True, slots=True)
-class ListQuery(PageQuery):
+class ListQuery(PageQuery, frozen=True):
     """Order, paging and period of a list."""
 
     created_after: Instant | None = None
@@ -60,15 +57,13 @@ class ListQuery(PageQuery):
         return FilteredQuery(self, {**filters, **period, "order": self.order}, after, before)
 
 
-@dataclass(frozen=True, slots=True)
-class AscendingPageQuery(PageQuery):
+class AscendingPageQuery(PageQuery, frozen=True):
     """The same for lists that begin with the oldest item if no order is requested."""
 
     order: Order = Order.ASC
 
 
-@dataclass(frozen=True, slots=True)
-class AscendingListQuery(ListQuery):
+class AscendingListQuery(ListQuery, frozen=True):
     """The same for lists that begin with the oldest item if no order is requested."""
 
     order: Order = Order.ASC
@@ -80,8 +75,7 @@ ListedAscending = Annotated[AscendingListQuery, in_event_loop(AscendingListQuery
 PagedAscending = Annotated[AscendingPageQuery, in_event_loop(AscendingPageQuery)]
 
 
-@dataclass(frozen=True, slots=True)
-class FilteredQuery:
+class FilteredQuery(Struct, frozen=True):
     """A query with the filters of its list. Its cursors are valid for the same filters only."""
 
     query: PageQuery

@@ -1,10 +1,10 @@
 """Routes of usage: sums of the ledger for a period, and of one thread."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from msgspec import Struct
 
 from app.api.schemas.common import Instant, Page, Str, Uuid
 from app.api.schemas.limits import ModelUsageOut, ThreadUsageOut, UsageGroupOut
@@ -23,8 +23,7 @@ router = APIRouter(route_class=AuthorizedRoute, prefix="/v1", tags=["usage"])
 DEFAULT_PERIOD = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class UsageQuery:
+class UsageQuery(Struct, frozen=True):
     """The period, the groups and the filters."""
 
     begin: Annotated[

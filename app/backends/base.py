@@ -6,8 +6,9 @@ before the backend waits for the first time. So after a crash the next worker jo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from app.domain.agents.backend_results import BackendResult
 from app.domain.agents.capabilities import Capabilities
@@ -28,8 +29,7 @@ class BackendError(HoldfastError):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAnswer:
+class RemoteAnswer(Struct, frozen=True):
     """The answer to one question of the remote: a person's answer, or the expiry of the ticket."""
 
     question: str
@@ -37,8 +37,7 @@ class RemoteAnswer:
     answer: DecisionAnswer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """One turn of a run, as a backend gets it.
 
     `key` is the same for every attempt at this turn; requests to the remote carry it. With `joins`, the
@@ -63,8 +62,7 @@ class Turn:
     """The part of `new_messages` that is in none of the `answers`: other messages and pictures."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingQuestions:
+class PendingQuestions(Struct, frozen=True, kw_only=True):
     """A turn that waits for people, and the names of its questions that are known here."""
 
     run_id: RunId
@@ -72,8 +70,7 @@ class PendingQuestions:
     questions: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort:
+class Abort(Struct, frozen=True, kw_only=True):
     """A turn to stop. Without a binding of this turn, the remote may not have received it."""
 
     agent_id: AgentId

@@ -3,7 +3,8 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.agents.catalog import Catalog
 from app.agents.registry import AgentRegistry
@@ -48,8 +49,7 @@ from app.workers.history_cache import HistoryCache
 from app.workers.worker import Worker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class Application(Struct, frozen=True, kw_only=True):
     """The parts of a running process."""
 
     settings: Settings

@@ -1,7 +1,10 @@
 """The MCP servers of a process: their stored listings, and what other processes have to know of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.domain.json_values import JsonObject
 from app.storage import mcp_tools
@@ -15,8 +18,7 @@ REFRESH_SECONDS = 2.0
 REPORT_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredListings:
+class StoredListings(Struct, frozen=True):
     """Listings in the database."""
 
     database: Database

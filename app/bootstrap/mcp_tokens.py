@@ -3,10 +3,11 @@
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
+
+from msgspec import Struct
 
 from app.agents.catalog import Catalog
 from app.clock import SystemClock
@@ -69,8 +70,7 @@ async def token_services(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SealedTokens:
+class SealedTokens(Struct, frozen=True):
     """The store of tokens. A row that can't be opened counts as none, as after a change of the secret."""
 
     database: Database

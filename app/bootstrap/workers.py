@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct
+
 from app.bootstrap.background_tasks import BackgroundTasks
 from app.commands.followups.dispatch import run_followup
 from app.commands.tickets.deliver_signal import run_signal_job
@@ -30,8 +32,7 @@ from app.workers.periodic.ticket_expiry import TicketExpiry
 from app.workers.worker import Worker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class Workers(Struct, frozen=True, kw_only=True):
     """All that executes runs in a process, and keeps them moving."""
 
     worker: Worker

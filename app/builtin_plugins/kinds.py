@@ -1,9 +1,9 @@
 """Kinds of plugins: their names in an agents file, their configuration, and how they are built."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from app.domain.agents.specs import AgentSpec
@@ -25,8 +25,7 @@ class PluginConfig(BaseModel):
 C = TypeVar("C", bound=PluginConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
+class ConfigProblem(Struct, frozen=True):
     """What is wrong with a plugin's table: a key such as `rules[0].tool`, and a sentence with the remedy."""
 
     key: str
@@ -39,8 +38,7 @@ def _no_problems(
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginKind(Generic[C]):
+class PluginKind(Struct, Generic[C], frozen=True, kw_only=True):
     """`[agents.<agent>.plugins.<name>]` with the keys of `config`."""
 
     name: str

@@ -1,9 +1,9 @@
 """Reads and lists the settings, and explains those that are wrong."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from app.cli.exit_codes import exit_with
@@ -17,8 +17,7 @@ _WITHOUT_PREFIX = ("DATABASE_URL", "NATS_URL")
 _DEFAULT_PORT: int = Settings.model_fields["port"].default
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     name: str
     default: str
     meaning: str

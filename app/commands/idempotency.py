@@ -5,8 +5,9 @@ nothing: the client may retry the request with the same key.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from app.domain.errors import AlreadyAnswered, Conflict, Invalid
 from app.domain.idempotency import IdempotencyKey, StoredResponse
@@ -17,8 +18,7 @@ from app.storage.postgres.database import Connection
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotentCommand(Generic[T]):
+class IdempotentCommand(Struct, Generic[T], frozen=True):
     """A client's key for a command, and the function that makes the stored response from its result."""
 
     key: IdempotencyKey

@@ -1,6 +1,6 @@
 """What a running tool call owns: its run under an attempt, or a background task."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.domain.children.background_tasks import TaskKey
 from app.domain.errors import OwnershipLost
@@ -12,8 +12,7 @@ from app.storage.runs import runs
 from app.storage.threads import threads
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOwner:
+class ToolOwner(Struct, frozen=True):
     """The run of a tool, and what its worker owns: the run under this attempt, or a background task."""
 
     tenant: Tenant

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -14,8 +15,7 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PageFiles:
+class PageFiles(Struct, frozen=True):
     """The names of a page's files."""
 
     script: str
@@ -23,8 +23,7 @@ class PageFiles:
     """Modules that the script imports."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assets:
+class Assets(Struct, frozen=True):
     """The files of one build."""
 
     folder: Path

@@ -1,8 +1,9 @@
 """Checkpoints: the contents of one commit of an executing run, and the range of its output."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app.domain.children.background_tasks import NewTask
 from app.domain.events.agent_events import AgentEvent
@@ -18,16 +19,14 @@ from app.domain.tools.tool_calls import CallState, CallStatus
 from app.domain.usage.billed_requests import BilledRequest
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEvent:
+class PendingEvent(Struct, frozen=True):
     """An event and the step that emitted it."""
 
     event: AgentEvent
     step: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """One atomic write of a run's progress, fenced by its attempt.
 
     `messages` are appended at `next_seq`; the write fails if another process has appended messages
@@ -81,8 +80,7 @@ class Checkpoint:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSaved:
+class CheckpointSaved(Struct, frozen=True):
     """The commit is durable. Has the run's pending inputs and open tasks as of the commit."""
 
     unread_inputs: int = 0
@@ -97,13 +95,11 @@ class CheckpointSaved:
     """Open tickets of runs below, if this commit suspended the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecidedConcurrently:
+class DecidedConcurrently(Struct, frozen=True):
     """Nothing was written: a ticket that the run would wait for, or void, was decided meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputOrTasksPending:
+class InputOrTasksPending(Struct, frozen=True):
     """Nothing was written: the run may not finish, wait for its tasks or pause now.
 
     It has pending inputs, or its tasks still run, or none is left to wait for, or the pause request was
@@ -128,8 +124,7 @@ def finish_as_saved(pending: PendingEvent, saved: CheckpointSaved) -> PendingEve
 CheckpointAnswer: TypeAlias = CheckpointSaved | DecidedConcurrently | InputOrTasksPending
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRanges:
+class OutputRanges(Struct, frozen=True):
     output: MessageOutput
     messages: tuple[LoggedMessage, ...]
 

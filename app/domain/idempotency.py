@@ -1,10 +1,9 @@
 """Idempotency: requests with the same key count as one, with one effect and one response."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotencyKey:
+class IdempotencyKey(Struct, frozen=True, kw_only=True):
     """A client's key for one request to one route. The fingerprint shows whether a request is the same."""
 
     route: str
@@ -12,8 +11,7 @@ class IdempotencyKey:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
+class StoredResponse(Struct, frozen=True):
     """The stored response to the first request."""
 
     status: int

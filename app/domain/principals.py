@@ -1,7 +1,8 @@
 """Principals: the caller of a command or query, and its scopes."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.errors import Forbidden
 from app.domain.ids import Tenant
@@ -28,8 +29,7 @@ ALL_TENANTS = Tenant("*")
 """The tenant of rows that all tenants see: agents that came from a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     tenant: Tenant
     subject: str
     scopes: frozenset[str]

@@ -7,10 +7,11 @@ crash another process completes the delivery.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.errors import EventWaitInvalid
 from app.domain.ids import RunId, Tenant, ThreadId, TicketKey
@@ -51,8 +52,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and storable_text(value) == value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventWait:
+class EventWait(Struct, frozen=True, kw_only=True):
     """The event that a call waits for. `number` counts one call's waits for the same name and key, from 0."""
 
     name: str
@@ -77,8 +77,7 @@ class EventWait:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedEvent:
+class ReceivedEvent(Struct, frozen=True):
     """The payload of an event that a call waited for."""
 
     payload: Json
@@ -98,8 +97,7 @@ def timeout_message(name: str, key: str) -> str:
     return f"The event {name!r} with the key {key!r} did not come in time"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(Struct, frozen=True, kw_only=True):
     """`id` is the sender's: the same id is delivered once."""
 
     tenant: Tenant
@@ -118,8 +116,7 @@ class Signal:
         return f"{DECISION_ID_PREFIX}{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalTicket:
+class SignalTicket(Struct, frozen=True, kw_only=True):
     """A ticket that a signal was delivered to, and the result. `problem` says why a payload doesn't fit."""
 
     ticket: TicketKey
@@ -129,8 +126,7 @@ class SignalTicket:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSignal:
+class StoredSignal(Struct, frozen=True, kw_only=True):
     signal: Signal
     fingerprint: str
     status: SignalStatus
@@ -152,16 +148,14 @@ def status_of_delivery(tickets: Sequence[SignalTicket]) -> SignalStatus:
     return SignalStatus.KEPT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverSignal:
+class DeliverSignal(Struct, frozen=True, kw_only=True):
     """A queued job: complete the delivery of a signal."""
 
     tenant: Tenant
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchWait:
+class MatchWait(Struct, frozen=True, kw_only=True):
     """A queued job: answer a ticket with the oldest kept signal that fits it."""
 
     tenant: Tenant

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, overload
 
+from msgspec import Struct
+
 T = TypeVar("T", covariant=True)
 
 
@@ -33,8 +35,7 @@ class Order(StrEnum):
     DESC = "desc"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundedCount:
+class BoundedCount(Struct, frozen=True):
     """A number of items that is only counted up to a limit."""
 
     count: int
@@ -42,8 +43,7 @@ class BoundedCount:
     """False if there are more items than the limit, which `count` then is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageRequest:
+class PageRequest(Struct, frozen=True, kw_only=True):
     """Which items of a sorted list a page has."""
 
     order: Order = Order.DESC

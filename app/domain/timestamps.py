@@ -1,7 +1,8 @@
 """The wire format of timestamps, and periods."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 
 def format_timestamp(at: datetime) -> str:
@@ -9,8 +10,7 @@ def format_timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """A range of time; `begin` is inclusive, `end` exclusive."""
 
     begin: datetime | None

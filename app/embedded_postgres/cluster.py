@@ -12,9 +12,10 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import TimeoutExpired
+
+from msgspec import Struct
 
 from app.domain.errors import DatabaseUnusable
 from app.embedded_postgres import processes, programs
@@ -28,14 +29,12 @@ STOP_MARGIN_SECONDS = 60.0
 """Extra time for starting and stopping without recovery."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     socket_dir: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLease:
+class ServerLease(Struct, frozen=True):
     """A process's right to use the running server, and the server's address."""
 
     share: int

@@ -6,11 +6,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
+from msgspec import Struct
 
 from app.domain.errors import DatabaseUnusable
 
@@ -21,8 +21,7 @@ INITDB_TIMEOUT_SECONDS = 120.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerUser:
+class ServerUser(Struct, frozen=True):
     """The operating system user of the server."""
 
     uid: int

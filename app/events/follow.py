@@ -8,8 +8,9 @@ while waiting.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app.clock import sleep
 from app.domain.errors import BadCursor, Gone
@@ -35,8 +36,7 @@ _ALL_EVENTS = EventSelection()
 _AT_ANY_MOMENT = COMMAND_EVENTS | {ActivitySnapshot.event_type, ActivityDelta.event_type}
 
 
-@dataclass(frozen=True, slots=True)
-class StreamScope:
+class StreamScope(Struct, frozen=True):
     """What a reader follows: a whole thread, or one run of it."""
 
     tenant: Tenant
@@ -248,8 +248,7 @@ def follow(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
+class _Gap(Struct, frozen=True):
     """Why the log can't continue from a cursor, and the oldest event that a reader can still get."""
 
     reason: str

@@ -7,7 +7,8 @@ share one reading.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.errors import Gone
 from app.domain.ids import AgentId, Tenant
@@ -21,8 +22,7 @@ from app.storage.postgres.database import DATABASE_UNAVAILABLE, Database
 from app.storage.tickets import feed
 
 
-@dataclass(frozen=True, slots=True)
-class NoticeFilter:
+class NoticeFilter(Struct, frozen=True):
     """Only notices about tickets of this agent and this tool."""
 
     agent_id: AgentId | None = None

@@ -1,13 +1,13 @@
 """Which events a reader gets, and which variant of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.events.sse_encoding import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class EventSelection:
+class EventSelection(Struct, frozen=True):
     """A choice of events by their types. With `trace`, events have the fields that only traces need."""
 
     only: frozenset[str] | None = None

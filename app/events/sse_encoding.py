@@ -10,9 +10,10 @@ event has, and `ts` of deltas.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from msgspec import Struct
 
 from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.run_events import IDENTITY, RUN_FINISH, RUN_START
@@ -138,8 +139,7 @@ class TracedFrame(Frame):
         return self._with_trace
 
 
-@dataclass(frozen=True, slots=True)
-class EventBatch:
+class EventBatch(Struct, frozen=True):
     """Events of one run that were committed together, with consecutive numbers."""
 
     tenant: Tenant

@@ -4,16 +4,16 @@ import base64
 import hmac
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.domain.errors import Unauthenticated
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGrant:
+class StreamGrant(Struct, frozen=True):
     """What a stream token allows its bearer to read."""
 
     principal: Principal

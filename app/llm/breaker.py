@@ -8,30 +8,28 @@ Pure: every transition gets the time and returns the next state. On probation on
 again, and one whole answer ends that.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 FAILURES_TO_OPEN = 5
 COOL_DOWN_SECONDS = timedelta(seconds=30)
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """Requests pass. `failures` counts the failures since the last complete answer."""
 
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """Requests are refused until `until`."""
 
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Probing:
+class Probing(Struct, frozen=True):
     """One request tests the model; the others are refused."""
 
 

@@ -8,9 +8,10 @@ Messages that a provider's wire joins are a group, which is taken whole or not a
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import is_
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.json_values import JsonObject, compact
@@ -140,8 +141,7 @@ class EncodedMessages:
             self._places.pop((id(message), issuer), None)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownText:
+class KnownText(Struct, frozen=True):
     """The JSON of so many messages."""
 
     text: bytes

@@ -6,8 +6,9 @@ one are taken from the encoded messages of earlier requests.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.threads.messages import Message
 from app.llm.encoded_messages import EncodedConversation, items_json
@@ -37,8 +38,7 @@ class TurnEncoder(ABC):
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedTurns:
+class EncodedTurns(Struct, frozen=True):
     """The JSON of all items before the last turn, and the items of that turn. The history may be empty."""
 
     history: Sequence[bytes]

@@ -1,9 +1,10 @@
 """The table `[models.NAME.price]` of an agents file: US dollars for a million tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.suggestions import did_you_mean
@@ -14,8 +15,7 @@ _KEYS = ("input", "output", "cache_read", "cache_write")
 _MAX_PRICE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceTable:
+class PriceTable(Struct, frozen=True, kw_only=True):
     input: Decimal
     output: Decimal
     cache_read: Decimal

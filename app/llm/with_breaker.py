@@ -2,11 +2,11 @@
 
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import Clock, SystemClock
@@ -23,8 +23,7 @@ MAX_CIRCUITS = 1000
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Circuit:
+class Circuit(Struct, frozen=True):
     endpoint: str
     upstream_model: str
 

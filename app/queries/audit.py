@@ -4,8 +4,9 @@ opened ──► voted | refused ──► decided | expired | void ──► ex
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.events.ticket_events import TicketDecided, TicketExpired
@@ -24,8 +25,7 @@ from app.storage.tickets.audit import AuditedEvent
 TICKETS_PER_PAGE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class AuditOutcome:
+class AuditOutcome(Struct, frozen=True):
     """The outcome of a call after its ticket was decided or expired."""
 
     outcome: str | None
@@ -37,8 +37,7 @@ class AuditOutcome:
     result: Json
 
 
-@dataclass(frozen=True, slots=True)
-class AuditCase:
+class AuditCase(Struct, frozen=True):
     """One ticket, its decision attempts and the outcome of its call."""
 
     ticket: Ticket

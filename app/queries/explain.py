@@ -1,7 +1,8 @@
 """Explain a run's status: why it is there and what would change it. All rows are read in one snapshot."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.ids import RunId
@@ -36,14 +37,12 @@ from app.storage.threads import threads
 from app.storage.tickets import tickets
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedFailure:
+class ExplainedFailure(Struct, frozen=True):
     code: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     run: RunRecord
     reasons: tuple[ExplainReason, ...]
     owner: Owner | None

@@ -1,10 +1,11 @@
 """Why a run is where it is, as codes and sentences, derived from its rows. Each reason says what has to be done."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from app.domain.children.followups import FailedFollowup
 from app.domain.ids import RunId
@@ -54,14 +55,12 @@ class ReasonCode(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainReason:
+class ExplainReason(Struct, frozen=True):
     code: ReasonCode
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """The rows that the reasons are derived from."""
 
     run: RunRecord

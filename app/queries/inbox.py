@@ -1,7 +1,8 @@
 """The ticket inbox: lists tickets, and reads one with all that an approver needs to decide it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.errors import NotFound
@@ -23,8 +24,7 @@ LAST_MESSAGES = 10
 MAX_SIMILAR = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketView:
+class TicketView(Struct, frozen=True, kw_only=True):
     """A ticket with its context for an approver."""
 
     listed: ListedTicket

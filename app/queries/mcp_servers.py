@@ -1,7 +1,9 @@
 """Queries about MCP servers and the catalogue of tools."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.context import ServiceContext
 from app.domain.agents.mcp_references import servers_in
@@ -25,8 +27,7 @@ _MOST_TELLING = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpToolView:
+class McpToolView(Struct, frozen=True, kw_only=True):
     """A tool that a server lists or has listed."""
 
     name: str
@@ -37,13 +38,12 @@ class McpToolView:
     stored: StoredTool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServerView:
+class McpServerView(Struct, frozen=True, kw_only=True):
     """A server: its settings, its state in each process, and its tools."""
 
     server: McpServer
     reports: Sequence[ServerReport] = ()
-    tools: Sequence[McpToolView] = field(default_factory=tuple)
+    tools: Sequence[McpToolView] = ()
 
     @property
     def state(self) -> InstanceState:
@@ -59,8 +59,7 @@ class McpServerView:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogTool:
+class CatalogTool(Struct, frozen=True, kw_only=True):
     """A tool that agents may name."""
 
     name: str

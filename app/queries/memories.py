@@ -1,7 +1,6 @@
 """Reads of memories and of the audit of their deletions."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 
 from app.context import ServiceContext
 from app.domain.memories.access import memory_not_found, require_owner
@@ -10,6 +9,7 @@ from app.domain.memories.deletions import MemoryDeletion
 from app.domain.memories.memories import MemoryEntry, MemoryFilter, MemoryOwner
 from app.domain.principals import Principal
 from app.domain.slices import Order, PageRequest, Slice
+from app.domain.structs import replace
 from app.storage.memories import deletions, memories
 
 MEMORIES_PER_PAGE = 200

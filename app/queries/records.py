@@ -1,7 +1,8 @@
 """Queries about runs, threads and messages. Rows of another tenant are not found, like missing ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.errors import NotFound
@@ -9,6 +10,7 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunFilter, RunRecord, Waiting
 from app.domain.slices import PageRequest, Slice
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, MessageFilter
 from app.domain.threads.threads import (
     ListedThread,
@@ -29,8 +31,7 @@ from app.storage.threads import messages, threads
 from app.storage.tickets import child_tickets, listing, tickets
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """A run with its open tickets, and those of its descendants."""
 
     run: RunRecord

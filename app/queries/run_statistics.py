@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 
+from msgspec import Struct
+
 from app.context import ServiceContext
 from app.domain.errors import Invalid
 from app.domain.ids import AgentId, Tenant
@@ -58,8 +60,7 @@ class BucketCount:
         self.output_tokens += counted.output_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatistics:
+class RunStatistics(Struct, frozen=True, kw_only=True):
     begin: datetime
     end: datetime
     bucket: Bucket
@@ -68,8 +69,7 @@ class RunStatistics:
     buckets: tuple[BucketCount, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsPeriod:
+class StatisticsPeriod(Struct, frozen=True):
     """The wanted period; by default it ends now and has `DEFAULT_BUCKETS` buckets."""
 
     bucket: Bucket

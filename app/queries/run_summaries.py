@@ -1,6 +1,6 @@
 """Lists runs with what a table of runs shows."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.principals import Principal, Scope
@@ -12,8 +12,7 @@ from app.storage.runs.row_details import RowDetails
 from app.storage.tickets import child_tickets, listing
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """A run, the beginning of what it was asked, and how many tickets and child runs it has."""
 
     run: RunRecord

@@ -1,7 +1,8 @@
 """Snapshots of runs and threads: what a page shows, and the event id to follow from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.clock import yield_to_loop
 from app.context import ServiceContext
@@ -17,6 +18,7 @@ from app.domain.principals import Principal, Scope
 from app.domain.runs.rate_limits import partial_answer_of
 from app.domain.runs.runs import Running, RunRecord
 from app.domain.slices import Order, PageRequest, Slice
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, MessageFilter, Visibility
 from app.domain.threads.threads import Thread
 from app.queries.records import RunView, found_run, found_thread, with_open_tickets
@@ -34,8 +36,7 @@ _CHANGES_AT_ONCE = 10
 """Patch operations that are applied before the event loop gets control."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
+class RunSnapshot(Struct, frozen=True):
     """All that a client needs to show a run without reading its past events."""
 
     view: RunView
@@ -46,8 +47,7 @@ class RunSnapshot:
     last_event_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadSnapshot:
+class ThreadSnapshot(Struct, frozen=True):
     """All that a client needs to show a thread. `view` is its open run."""
 
     thread: Thread

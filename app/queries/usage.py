@@ -1,12 +1,12 @@
 """Sums of the usage ledger."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from app.context import ServiceContext
 from app.domain.ids import ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.slices import Slice
+from app.domain.structs import replace
 from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.queries.records import RunView, found_thread
 from app.storage.usage import totals

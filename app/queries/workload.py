@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.ids import AgentId, Tenant
@@ -20,8 +21,7 @@ from app.storage.workers import ListedWorker
 MAX_COUNT = statistics.MAX_COUNTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueCounts:
+class QueueCounts(Struct, frozen=True, kw_only=True):
     """Unfinished runs, by what has to happen next."""
 
     ready: int

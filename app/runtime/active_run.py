@@ -1,7 +1,7 @@
 """A run of a local agent while it executes: its agent and state, and how its progress is saved."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -19,6 +19,7 @@ from app.domain.runs.pauses import NewPause
 from app.domain.runs.rate_limits import RateLimitPolicy
 from app.domain.runs.runs import LIFECYCLE, Done, RunRecord, Usage, Waiting
 from app.domain.runs.terminations import status_reason
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import CallState

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.agents.capabilities import FULL, Capabilities
 from app.domain.agents.specs import AgentSpec
@@ -17,8 +18,7 @@ from app.runtime.ports.tools import Tool
 from app.runtime.tool_search.search_tool import ToolSearch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedAgent:
+class ResolvedAgent(Struct, frozen=True, kw_only=True):
     """A spec whose model, tools and plugins all exist. `tools` has the spec's tools in its order, then those
     of plugins."""
 
@@ -52,15 +52,13 @@ class ResolvedAgent:
         return FULL
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownAgentVersion:
+class UnknownAgentVersion(Struct, frozen=True):
     """The agent's exact version isn't available here, and no other version may replace it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAgent:
+class RemoteAgent(Struct, frozen=True):
     """An agent behind an endpoint, which executes it; only its spec is known here."""
 
     spec: AgentSpec

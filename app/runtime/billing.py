@@ -1,18 +1,19 @@
 """The requests to models that no checkpoint has written to the usage ledger yet, and the run's cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.ids import AgentId
+from app.domain.structs import replace
 from app.domain.usage.billed_requests import BilledRequest, BilledTokens, UsageKind
 from app.runtime.ports.models import TokenUsage
 from app.runtime.ports.prices import Prices
 
 
-@dataclass(frozen=True, slots=True)
-class _Unpriced:
+class _Unpriced(Struct, frozen=True):
     request: BilledRequest
     prices: Prices
     at: datetime

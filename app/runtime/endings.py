@@ -1,11 +1,11 @@
 """Endings: an activation finishes, suspends or is handed over; each is one commit with its events."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app.domain.checkpoints import CheckpointAnswer, CheckpointSaved
 from app.domain.errors import PluginFailed
@@ -37,20 +37,17 @@ from app.runtime.tool_calls.new_calls import with_calls_declined
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """The run is done; its end is saved."""
 
     termination: Termination
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(Struct, frozen=True):
     """The run waits for decisions, tasks or a point in time, and needs no worker meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(Struct, frozen=True):
     """Another worker will continue; nothing was written for that."""
 
 

@@ -6,8 +6,9 @@ change the same exclusive key, the later hook is called again on the new state.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from app.domain.errors import PluginFailed, StateError
 from app.domain.ids import AgentId
@@ -18,6 +19,7 @@ from app.domain.runs.rate_limits import PauseOrigin, TimedPause
 from app.domain.runs.run_info import run_info
 from app.domain.runs.runs import RunRecord, Usage
 from app.domain.runs.terminations import Termination
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import ResolvedAgent
@@ -38,8 +40,7 @@ from app.runtime.state import Change, ChangeBatch, StateStore
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class HookRequests:
+class HookRequests(Struct, frozen=True):
     """The plugins' requests in their order, without state changes: those are applied already."""
 
     requests: tuple[Request, ...] = ()

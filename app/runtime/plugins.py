@@ -5,11 +5,12 @@ which plugin asked for what.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.deps import Deps
@@ -57,8 +58,7 @@ class Phase(StrEnum):
 # --- what a hook sees -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookView:
+class HookView(Struct, frozen=True, kw_only=True):
     """The run at the moment of the call. Fields that a phase doesn't have are None."""
 
     phase: Phase
@@ -107,8 +107,7 @@ class ContextTarget(StrEnum):
     """At the very end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddContext:
+class AddContext(Struct, frozen=True, kw_only=True):
     """Show the model a text that isn't in the log. Within the cooldown it is shown again only if it changed."""
 
     key: str
@@ -118,39 +117,33 @@ class AddContext:
     cooldown_steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HideTools:
+class HideTools(Struct, frozen=True):
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyTools:
+class OnlyTools(Struct, frozen=True):
     """Offer only these tools. Several requests add up; `HideTools` wins over them."""
 
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class OverrideInference:
+class OverrideInference(Struct, frozen=True):
     options: InferenceOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Don't run this call, and end the run."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Suspend:
+class Suspend(Struct, frozen=True):
     """Ask a person before this call runs."""
 
     request: SuspensionRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitFor:
+class WaitFor(Struct, frozen=True, kw_only=True):
     """Let this call wait for a signal before it runs.
 
     When the signal comes, the call passes the gate again, and `view.received(name, key)` has the payload.
@@ -171,36 +164,31 @@ class WaitFor:
         return EventWait(name=self.name, key=self.key, timeout=self.timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class SetResult:
+class SetResult(Struct, frozen=True):
     """Use this as the call's result, without running the call."""
 
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """End the run at the next safe point; the messages so far are kept."""
 
     termination: Termination
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Suspend the run at the next step border until a client resumes it; the first reason counts."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HandOff:
+class HandOff(Struct, frozen=True):
     """Let another agent continue from the next step."""
 
     agent_id: AgentId
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendRun:
+class SuspendRun(Struct, frozen=True):
     """Suspend the run with the reason `rate_limit`, and resume it after so many seconds.
 
     The hook is called again at the resume. A setting limits the sum of a run's waits.
@@ -261,8 +249,7 @@ Hook: TypeAlias = Callable[[HookView], Awaitable[Sequence[Request]]]
 # --- transforms -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewRequest:
+class ViewRequest(Struct, frozen=True, kw_only=True):
     """The parts of a model request besides its messages, for transforms."""
 
     system_prompt: str
@@ -277,13 +264,12 @@ Transform: TypeAlias = Callable[[Sequence[Message], ViewRequest], Sequence[Messa
 # --- plugins --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class Plugin(Struct, frozen=True, kw_only=True):
     """One configured plugin of one agent. All runs share the object, so it has no state of its own."""
 
     name: str
     keys: Sequence[StateKey[Any, Any]] = ()
-    hooks: Mapping[Phase, Hook] = field(default_factory=dict)
+    hooks: Mapping[Phase, Hook] = {}
     tools: Sequence[Tool] = ()
     transform: Transform | None = None
     compaction: CompactionPolicy | None = None

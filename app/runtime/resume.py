@@ -1,10 +1,10 @@
 """Resuming: applies answered tickets to their calls before the model is asked again."""
 
-from dataclasses import replace
 from typing import assert_never
 
 from app.domain.children.child_runs import result_of_report
 from app.domain.signals import EventWait, timeout_message
+from app.domain.structs import replace
 from app.domain.tickets.decisions import EXPIRED, Action, denial
 from app.domain.tickets.ticket_json import ticket_order
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus

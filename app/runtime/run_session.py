@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from app.clock import Clock, new_id
 from app.domain.checkpoints import (
     Checkpoint,
@@ -42,8 +44,7 @@ RunActivity: TypeAlias = Running | Waiting | Done
 EXECUTING = Running(None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationStart:
+class ActivationStart(Struct, frozen=True, kw_only=True):
     """Where an execution begins: with a new activation, or in one that a lost worker left open."""
 
     continues: bool = False
@@ -52,7 +53,7 @@ class ActivationStart:
     """`step_start` of the next step was emitted."""
     calls: Sequence[CallState] = ()
     """Calls of the open step, or of a suspended one."""
-    marked_at: Mapping[CallId, datetime] = field(default_factory=dict)
+    marked_at: Mapping[CallId, datetime] = {}
     """When each call without a result was handed to its tool."""
     tickets: Sequence[Ticket] = ()
     """Open tickets, and answered ones that haven't been applied."""

@@ -5,10 +5,11 @@ unchanged, because another agent or version may use them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from app.domain.errors import StateError
 from app.domain.json_values import Json, JsonObject
@@ -43,8 +44,7 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey(Generic[V, U]):
+class StateKey(Struct, Generic[V, U], frozen=True):
     """One value of the state. `apply` makes the next value from the last one and an update.
 
     `default` makes the value before the first update. `encode` and `decode` convert values that aren't
@@ -61,27 +61,24 @@ class StateKey(Generic[V, U]):
     decode: Callable[[Any], V] = _unchanged
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """An update of one key."""
 
     key: StateKey[Any, Any]
     update: Any
 
 
-@dataclass(frozen=True, slots=True)
-class StateView:
+class StateView(Struct, frozen=True):
     """The immutable state of one revision."""
 
     revision: int = 0
-    values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[str, Any] = MappingProxyType({})
 
     def get(self, key: StateKey[V, Any]) -> V:
         return self.values[key.name] if key.name in self.values else key.default()
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeBatch:
+class ChangeBatch(Struct, frozen=True):
     """Changes that are committed together. With a base revision, only on exactly that one."""
 
     changes: Sequence[Change] = ()
@@ -96,22 +93,19 @@ class ChangeBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedChange:
+class RefusedChange(Struct, frozen=True):
     """An update that a reducer refused."""
 
     change: Change
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     snapshot: StateView
     refused: tuple[RefusedChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MergeConflict:
+class MergeConflict(Struct, frozen=True):
     """Two batches of the same revision that change the same exclusive key, by their indexes."""
 
     key: str

@@ -1,9 +1,9 @@
 """Agent specs: every version that was used, so that a waiting run finds its own version."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
@@ -34,8 +34,7 @@ async def publish_specs(connection: Connection, tenant: Tenant, specs: Sequence[
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredVersion:
+class StoredVersion(Struct, frozen=True):
     """A version of an agent, and when a server first had it."""
 
     version: AgentVersion

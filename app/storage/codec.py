@@ -1,9 +1,10 @@
 """Converts between rows and domain types."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Protocol
+
+from msgspec.structs import asdict
 
 from app.domain.ids import (
     AgentId,

@@ -1,8 +1,7 @@
 """How much a database has, for people who back it up."""
 
-from dataclasses import dataclass
-
 import asyncpg
+from msgspec import Struct
 
 from app.storage.postgres.urls import asyncpg_dsn
 
@@ -13,8 +12,7 @@ SELECT (SELECT count(*) FROM threads) AS threads,
 """
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseContents:
+class DatabaseContents(Struct, frozen=True):
     threads: int
     runs: int
     revision: str

@@ -4,9 +4,9 @@ An advisory lock of the transaction holds the key. So a dead process holds no ke
 exactly if its command was committed.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 
+from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, tuple_
 
 from app.domain.idempotency import IdempotencyKey, StoredResponse
@@ -16,8 +16,7 @@ from app.storage.postgres.database import Connection
 from app.storage.tables import idempotency_keys
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRequest:
+class StoredRequest(Struct, frozen=True):
     """The fingerprint of the first request with a key, and its response."""
 
     fingerprint: str

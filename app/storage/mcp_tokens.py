@@ -1,6 +1,6 @@
 """Access tokens for MCP servers, sealed, and the reservations of their renewal."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.domain.ids import Tenant
 from app.storage.postgres.database import RawPool
@@ -32,8 +32,7 @@ DELETE FROM mcp_tokens WHERE tenant = :tenant AND server = :server AND subject =
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
+class TokenRow(Struct, frozen=True):
     """The key of a row. The subject is empty for the tokens of Holdfast itself."""
 
     tenant: str

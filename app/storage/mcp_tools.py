@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 from app.domain.principals import ALL_TENANTS
@@ -72,8 +73,7 @@ ORDER BY server, worker
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReport:
+class ServerReport(Struct, frozen=True):
     """The state of a server in one process."""
 
     worker: str

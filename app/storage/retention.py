@@ -6,9 +6,9 @@ the last run that it has handled, and continues behind it.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import delete, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
@@ -35,8 +35,7 @@ async def try_lock(connection: Connection, job: str) -> bool:
     return bool((await connection.execute(select(lock))).scalar_one())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRun:
+class FinishedRun(Struct, frozen=True, kw_only=True):
     """A run that is done, with the first and last number of its events."""
 
     tenant: Tenant

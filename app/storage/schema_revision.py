@@ -7,13 +7,13 @@ so each migration writes into the table `schema_revisions` what it follows and w
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import assert_never
 
 import asyncpg
+from msgspec import Struct
 
 from app.domain.errors import DatabaseUnusable
 from app.storage import unreleased
@@ -44,8 +44,7 @@ class SchemaStatus(StrEnum):
     """Only a newer version runs on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSchema:
+class FoundSchema(Struct, frozen=True):
     revision: str | None
     """None in a database that was never migrated."""
     status: SchemaStatus

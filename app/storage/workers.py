@@ -1,8 +1,8 @@
 """Workers: one row per process, with a heartbeat every second."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import delete, func, select
 
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
@@ -31,8 +31,7 @@ FROM others LEFT JOIN runs r ON r.owner = :id AND r.admitted AND r.status IN ('c
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedRun:
+class OwnedRun(Struct, frozen=True):
     """A run that a process owns, with its losses since the last progress and its cancel request."""
 
     key: RunKey
@@ -41,16 +40,14 @@ class OwnedRun:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
+class HeartbeatAnswer(Struct, frozen=True):
     """The runs that a process owns, and whether other processes live."""
 
     owned: list[OwnedRun]
     has_others: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedWorker:
+class ListedWorker(Struct, frozen=True, kw_only=True):
     """A process that serves or executes runs."""
 
     id: WorkerId

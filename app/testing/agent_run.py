@@ -1,14 +1,16 @@
 """A run in memory: what a test can see of it, and what the person in the test can do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.runs import CONTEXT, Done, Waiting
 from app.domain.runs.terminations import outcome, termination_to_json
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tickets.ticket_json import ticket_order
@@ -27,8 +29,7 @@ from app.tools.schemas.validate import build_validator
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTicket:
+class OpenTicket(Struct, frozen=True):
     """One question that the run waits for."""
 
     kind: str
@@ -38,8 +39,7 @@ class OpenTicket:
     allowed_actions: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallMade:
+class ToolCallMade(Struct, frozen=True):
     """One tool call of the model. `result` is what the model reads; None while the call waits."""
 
     tool: str

@@ -5,7 +5,8 @@ Tests that need thousands of executions a second use it in place of the tables.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.agents.specs import AgentSpec
@@ -32,6 +33,7 @@ from app.domain.runs.runs import (
     Waiting,
 )
 from app.domain.runs.terminations import Cancelled
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role, Text
 from app.domain.tickets.decisions import Decision, DecisionAnswer, derived_decision_id
 from app.domain.tickets.tickets import Ticket, TicketStatus
@@ -259,8 +261,7 @@ class MemoryThread(ThreadRows):
         return ending
 
 
-@dataclass(frozen=True, slots=True)
-class _IdleEndStore:
+class _IdleEndStore(Struct, frozen=True):
     """Writes an end while no worker executes the run."""
 
     rows: ThreadRows

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,6 +11,7 @@ from app.bootstrap.agents import known_backends
 from app.domain.deps import Deps
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import Json, JsonObject
+from app.domain.structs import replace
 from app.llm.specs import specs_from_environment
 from app.runtime.agent import AgentLookup, UnknownAgentVersion
 from app.testing.agent_run import AgentRun

@@ -1,7 +1,6 @@
 """The rows of one thread in memory. A checkpoint changes them as it changes the tables."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from app.clock import SystemClock
@@ -13,6 +12,7 @@ from app.domain.ids import ThreadId, TicketKey
 from app.domain.json_values import JsonObject
 from app.domain.runs.pauses import PauseRequest
 from app.domain.runs.runs import Done, Running, RunRecord
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Message
 from app.domain.tickets.tickets import Ticket, TicketStatus, can_resume
 from app.domain.tools.tool_calls import CallState, CallStatus

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.errors import NotFound, OwnershipLost
@@ -20,8 +21,7 @@ from app.runtime.ports.tool_files import OpenFile
 from app.testing.thread_rows import ThreadRows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedFile:
+class SavedFile(Struct, frozen=True, kw_only=True):
     """A file that a tool saved."""
 
     id: str
@@ -30,8 +30,7 @@ class SavedFile:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptFile:
+class _KeptFile(Struct, frozen=True):
     run_id: RunId
     idempotency_key: str
     file: SavedFile
@@ -73,8 +72,7 @@ class MemoryFiles:
         return FileId(file.id)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryToolFiles:
+class MemoryToolFiles(Struct, frozen=True):
     """What the tools of one attempt save and open. It saves nothing once another attempt owns the run."""
 
     rows: ThreadRows

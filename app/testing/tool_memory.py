@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.errors import OwnershipLost
@@ -55,8 +56,7 @@ class MemoriesOfThread:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoriesInMemory:
+class MemoriesInMemory(Struct, frozen=True):
     """What the tools of one attempt use. It writes nothing once another attempt owns the run."""
 
     memories: MemoriesOfThread

@@ -5,13 +5,16 @@ tools are part of the run's request, so they exist after a takeover and after a 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import Json, JsonObject, with_sorted_keys
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.agent import AgentLookup, Agents, ResolvedAgent
 from app.runtime.ports.tool_context import ToolContext
@@ -48,8 +51,7 @@ class FrontendTool:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsWithFrontendTools:
+class AgentsWithFrontendTools(Struct, frozen=True):
     """The agents of one run. Each has the client's tools besides its own."""
 
     agents: Agents

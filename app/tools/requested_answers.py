@@ -1,13 +1,16 @@
 """Agents of one run with what its start asks of their answers: a format, and a choice among their tools."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.runs.output_specs import OutputSpec
 from app.domain.runs.requested_answers import output_of, tools_of
+from app.domain.structs import replace
 from app.runtime.agent import AgentLookup, Agents, ResolvedAgent
 from app.tools.schemas.subset import subset_validator
 from app.tools.schemas.validate import Validator, build_validator
@@ -33,8 +36,7 @@ class SchemaOutput:
             return f"its schema can't be used: {error}"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsWithRequestedAnswer:
+class AgentsWithRequestedAnswer(Struct, frozen=True):
     """The agents of one run, with its output format and only the tools that it names."""
 
     agents: Agents

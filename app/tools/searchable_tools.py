@@ -1,17 +1,17 @@
 """Gives agents with many tools their search tool, when an activation begins."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.json_values import JsonObject
 from app.domain.rules.globs import Glob
 from app.domain.runs.requested_answers import forced_tool_of
+from app.domain.structs import replace
 from app.runtime.agent import AgentLookup, Agents, ResolvedAgent
 from app.runtime.tool_search.search_tool import tool_search_of
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsWithToolSearch:
+class AgentsWithToolSearch(Struct, frozen=True):
     """The agents of one run. The tool that the start forces is always shown."""
 
     agents: Agents

@@ -1,6 +1,6 @@
 """What every execution of a run works with; built once by the composition root."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from app.agents.registry import AgentRegistry
 from app.backends.registry import Backends
@@ -18,8 +18,7 @@ from app.workers.files.run_files import FileCache
 from app.workers.history_cache import HistoryCache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionContext:
+class ExecutionContext(Struct, frozen=True, kw_only=True):
     database: Database
     writer: GroupCommit
     agents: AgentRegistry

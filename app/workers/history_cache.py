@@ -7,8 +7,9 @@ statement that reads the new messages tells all three.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.claims.stored_progress import HistoryMark, StoredProgress
@@ -22,8 +23,7 @@ DEFAULT_BYTES = 64_000_000
 Key: TypeAlias = tuple[Tenant, ThreadId]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHistory:
+class KnownHistory(Struct, frozen=True):
     """The messages of a thread that a process has read before, at least one, with their bytes."""
 
     log: Sequence[LoggedMessage]

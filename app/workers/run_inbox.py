@@ -1,7 +1,8 @@
 """The inbox and the background tasks of an executing run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.children.background_tasks import CANCELLED, Task, TaskStatus
@@ -18,8 +19,7 @@ from app.storage.runs import runs
 from app.storage.threads import inputs
 
 
-@dataclass(frozen=True, slots=True)
-class RunInbox:
+class RunInbox(Struct, frozen=True):
     """Each write is fenced by the run's attempt: a worker that lost the run raises `OwnershipLost`."""
 
     database: Database

@@ -5,9 +5,10 @@ allowed because a rule couldn't be read.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, CallId
 from app.domain.rules.rules import Rule
@@ -23,8 +24,7 @@ from app.workers.execution_context import ExecutionContext
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TicketAnswers:
+class TicketAnswers(Struct, frozen=True):
     """The run's tickets, for the loop."""
 
     context: ExecutionContext
@@ -53,8 +53,7 @@ class TicketAnswers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRules:
+class StoredRules(Struct, frozen=True):
     """The rules of the run's tenant, for the approval gate."""
 
     context: ExecutionContext
@@ -70,8 +69,7 @@ class StoredRules:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCrashEvidence:
+class StoredCrashEvidence(Struct, frozen=True):
     """Crash evidence: what the event log and the workers' rows show of the run's interrupted calls."""
 
     context: ExecutionContext

@@ -1,7 +1,8 @@
 """The memories that tools and plugins of a run or a background task use."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.commands.memories.from_tool import delete_from_tool, save_from_tool
 from app.commands.memories.kept_memory import MemoryRules
@@ -13,8 +14,7 @@ from app.storage.postgres.database import Database
 from app.storage.postgres.retrying import retry_while_unavailable
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemories:
+class StoredMemories(Struct, frozen=True):
     """Writes are fenced: a worker that has lost the run or the task raises `OwnershipLost`."""
 
     database: Database

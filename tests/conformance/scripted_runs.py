@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tools.tool_calls import Effect, ResumeMode
 from app.llm.scripted.model import Call, ScriptedTurn

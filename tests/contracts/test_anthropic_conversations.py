@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.ids import CallId
 from app.domain.inference.options import InferenceOptions
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, ToolCall
 from app.domain.threads.provider_data import PartKind, ProviderData, ProviderPart
 from app.llm.catalog import ModelCatalog

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -12,6 +11,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId, MessageId
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Base64Source,
     Block,

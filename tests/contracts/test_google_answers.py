@@ -1,14 +1,16 @@
 """Google's answers mean to us what they mean to the SDK, and go back to Google as the SDK sends them."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from app.domain.errors import InferenceFailed
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
@@ -340,7 +342,7 @@ async def test_an_answer_that_ends_in_an_error_fails(both: Both, reason: str) ->
 async def test_a_request_has_the_path_and_the_headers_of_the_api(
     host: ControlledServer, model: str, path: str, suffix: str
 ) -> None:
-    spec = replace(
+    spec = dataclasses.replace(
         spec_at(f"http://127.0.0.1:{host.port}{suffix}", model=model),
         headers={"x-team": "t"},
         options={"extra_headers": {"X-Server-Timeout": "9"}},

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +12,7 @@ from pydantic_ai.providers.google import GoogleProvider
 
 from app.domain.errors import InferenceFailed
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.domain.structs import replace
 from app.domain.threads.messages import Media, UrlSource
 from app.llm.google.model_traits import LEVELS, GoogleTraits, traits_of
 from app.runtime.ports.outputs import NativeOutput

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from app.domain.agents.backend_results import BackendResult, Completed
 from app.domain.agents.endpoints import Endpoint
 from app.domain.ids import AgentId, MessageId, RunId, ThreadId
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.threads.messages import Base64Source, Media, Message, Role, Text
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from tests.support.prepared_server import (

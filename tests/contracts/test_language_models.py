@@ -1,16 +1,18 @@
 """What every language model guarantees; our OpenAI client yields the same chunks as the SDK."""
 
 import asyncio
+import dataclasses
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
 from app.domain.inference.options import EffortName, InferenceOptions, ThinkingBudget
+from app.domain.structs import replace
 from app.domain.threads.messages import Base64Source, Media, MediaType, ToolCall
 from app.llm.catalog import ModelCatalog
 from app.llm.http.client import StreamingClient
@@ -84,7 +86,7 @@ class Models:
     ) -> LanguageModel:
         if kind == SCRIPTED:
             return ScriptedModel(model, lambda request: _turn(request, model))
-        spec = replace(
+        spec = dataclasses.replace(
             _spec(kind, model, self.provider), timeout=timeout, idle_timeout=idle_timeout
         )
         catalog = ModelCatalog([spec], {})

@@ -1,11 +1,11 @@
 """How each provider is asked for structured output and for a choice of tools."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.domain.structs import replace
 from app.runtime.ports.models import ModelRequest
 from app.runtime.ports.outputs import NativeOutput, NativeOutputModel
 from tests.support.recorded_answers import WIRES, Wire

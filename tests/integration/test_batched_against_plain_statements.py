@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from app.domain.events.step_events import StepEnd
 from app.domain.ids import AgentId, InputId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.runs.rate_limits import PARTIAL_ANSWER, PartialAnswer, partial_to_json
 from app.domain.runs.runs import NewRun
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import CallState, CallStatus, ToolResult, UnreportedOutcome
 from app.domain.usage.billed_requests import BilledRequest, BilledTokens, Cost, UsageKind
 from app.storage.checkpoints import batched

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import platformdirs
 import psutil
 import pytest
@@ -354,7 +355,11 @@ def test_data_of_root_is_in_a_folder_that_the_servers_user_can_reach(
 
 def test_without_the_extra_an_error_names_the_package_to_install(tmp_path: Path) -> None:
     """In an interpreter that has only the module's own dependencies."""
-    for package in (REPOSITORY / "app", Path(platformdirs.__file__).parent):
+    for package in (
+        REPOSITORY / "app",
+        Path(platformdirs.__file__).parent,
+        Path(msgspec.__file__).parent,
+    ):
         (tmp_path / package.name).symlink_to(package)
     start = "from app.embedded_postgres.server import *; EmbeddedPostgres.start(default_data_dir())"
     done = subprocess.run(

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from app.commands.tickets.expire import ExpiryCounts, expire_due
 from app.domain.errors import Gone
 from app.domain.runs.runs import Done, RunStatus
 from app.domain.runs.terminations import Cancelled
+from app.domain.structs import replace
 from app.domain.tickets.terms import OnExpiry
 from app.domain.tickets.tickets import TicketFilter, TicketStatus
 from app.llm.scripted.model import in_order, turn

@@ -5,7 +5,7 @@ The statements of a worker are read from its modules, so each new one must be li
 
 import ast
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,7 @@ from app.domain.memories.memories import MemoryOwner, MemoryScope
 from app.domain.memories.writes import MemoryWrite
 from app.domain.runs.runs import NewRun, RunRecord
 from app.domain.runs.terminations import Failed
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import CallStatus, Effect
 from app.events.fanout.hub import Hub
 from app.events.fanout.notify import NotifyTransport

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from app.commands.files.upload import upload
 from app.commands.files.writing import NewFile
 from app.domain.files.files import CHUNK_BYTES, StoredFile
 from app.domain.ids import FileId, MessageId, Tenant
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Base64Source,
     Block,

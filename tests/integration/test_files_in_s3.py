@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,6 +17,7 @@ from app.domain.errors import FilesUnavailable, NotFound
 from app.domain.files.files import StoredFile
 from app.domain.ids import Tenant
 from app.domain.principals import Principal
+from app.domain.structs import replace
 from app.llm.scripted.model import in_order, turn
 from app.queries.files.reading import bytes_of, read_file
 from app.storage.files import blobs

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from app.domain.memories.memories import MemoryFilter, MemoryLimits, MemoryOwner
 from app.domain.memories.writes import MemoryWrite
 from app.domain.principals import DEFAULT_TENANT, Principal, Scope
 from app.domain.slices import PageRequest
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.llm.scripted.model import Call, ScriptInOrder, in_order, turn
 from app.queries.memories import list_deletions, list_memories

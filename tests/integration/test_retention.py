@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +21,7 @@ from app.domain.events.tool_call_events import ToolCallDelta, ToolCallDone, Tool
 from app.domain.ids import RunId, Tenant
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import NewRun
+from app.domain.structs import replace
 from app.domain.tickets.tickets import TicketFilter
 from app.events.fanout.hub import Hub
 from app.events.follow import (

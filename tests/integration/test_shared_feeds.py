@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.clock import yield_to_loop
 from app.domain.ids import AgentId, Tenant
+from app.domain.structs import replace
 from app.events.fanout.hub import Hub
 from app.events.feeds import changes, shared_feed
 from app.events.feeds.shared_feed import FeedFailed

@@ -1,7 +1,6 @@
 """Signals: a call waits for an external event and gets its payload once, in either order."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from app.domain.signals import (
     StoredSignal,
 )
 from app.domain.slices import PageRequest
+from app.domain.structs import replace
 from app.domain.threads.messages import Role
 from app.domain.tickets.tickets import TicketFilter, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import SuspensionRequest

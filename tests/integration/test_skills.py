@@ -1,6 +1,5 @@
 """The skill in use over suspensions, takeovers and changed files: it is state of the run."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from app.agents.catalog import Catalog
 from app.domain.agents.skills import LOAD_SKILL, RUN_SKILL_SCRIPT
 from app.domain.ids import CallId
+from app.domain.structs import replace
 from app.domain.threads.messages import Role
 from app.llm.scripted.model import Call, in_order, turn
 from app.runtime.skills.skill_in_use import SKILL_IN_USE

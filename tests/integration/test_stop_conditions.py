@@ -1,6 +1,5 @@
 """Stop conditions: each stops the run at its limit and not before, and keeps the answer so far."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from app.agents.catalog import Catalog
 from app.domain.ids import CallId
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import NaturalEnd, Stopped, Termination
+from app.domain.structs import replace
 from app.llm.scripted.model import Call, ScriptedReasoning, ScriptInOrder, in_order, turn
 from tests.support.probes import Probe
 from tests.support.replicas import Run, an_agent, configured, of_type, open_replica, texts_of

@@ -1,12 +1,11 @@
 """Threads in the order of their last runs, read from the storage."""
 
-from dataclasses import replace
-
 import pytest
 
 from app.clock import SystemClock
 from app.domain.ids import ThreadId
 from app.domain.slices import Order, PageRequest
+from app.domain.structs import replace
 from app.domain.threads.threads import ThreadFilter, ThreadSort
 from app.storage.checkpoints import batched
 from app.storage.postgres.database import Database

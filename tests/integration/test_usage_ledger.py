@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from app.domain.inference.options import InferenceOptions
 from app.domain.runs.limits import OnLimit, used_by
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import Stopped
+from app.domain.structs import replace
 from app.domain.usage.billed_requests import BilledRequest, BilledTokens, Cost, UsageKind
 from app.domain.usage.totals import UsageFilter, UsageGroup
 from app.llm.scripted.model import Fail, Gate, ScriptedModel, in_order, turn

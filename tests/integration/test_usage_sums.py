@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import product
 from random import Random
@@ -13,6 +12,7 @@ import pytest
 
 from app.clock import SystemClock
 from app.domain.ids import AgentId, Tenant
+from app.domain.structs import replace
 from app.domain.usage.totals import UsageFilter, UsageGroup, UsageTotal
 from app.storage.postgres.connection import Driver
 from app.storage.postgres.database import Database, RawPool

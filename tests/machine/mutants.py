@@ -3,12 +3,13 @@
 Each fault drops or adds what a faulty loop would drop or add itself. Tables and tools see no difference.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from app.domain.checkpoints import Checkpoint, CheckpointAnswer
 from app.domain.ids import TicketKey
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import Cancelled
+from app.domain.structs import replace
 from app.domain.threads.messages import Role
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import INTERRUPTED, CallStatus

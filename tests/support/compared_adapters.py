@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from app.domain.structs import replace
 from app.llm.catalog import ModelCatalog
 from app.llm.specs import ModelSpec
 from app.runtime.ports.models import ModelRequest

@@ -1,11 +1,10 @@
 """One thread in memory for tests of the loop, with emitters that can be held and dropped."""
 
-from dataclasses import replace
-
 from app.domain.agents.specs import AgentSpec
 from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.events.run_events import PauseEnded, PauseRequested
 from app.domain.runs.pauses import PauseRequest
+from app.domain.structs import replace
 from app.runtime.active_run import ActiveRun
 from app.runtime.agent import Agents, ResolvedAgent
 from app.runtime.cancellation import Interruption

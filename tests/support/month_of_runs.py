@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.clock import new_id
@@ -19,6 +19,7 @@ from app.domain.events.tool_call_events import (
 from app.domain.ids import CallId, ThreadId, WorkerId
 from app.domain.runs.runs import Done, MessageOutput, NewRun
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.structs import replace
 from app.domain.threads.messages import MessageRange, Role, ToolCall
 from app.storage.checkpoints import batched
 from app.storage.events import batched_append

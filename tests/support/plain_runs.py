@@ -1,12 +1,13 @@
 """A run in memory with a scripted model, executed by the real loop."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, AgentVersion
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tickets.tickets import Ticket
 from app.llm.scripted.model import ScriptedModel, ScriptedText, ScriptedTurn, turn
@@ -116,7 +117,7 @@ async def loaded_run(*, record: dict[str, Any] | None = None, **more: Any) -> Ac
     assert claimed is not None
     run, _ = await plain.system.load(claimed, plain.agent, plain, Interruption())
     changed = replace(run.record, **(record or {}))
-    return replace(run, record=changed, **more)
+    return dataclasses.replace(run, record=changed, **more)
 
 
 async def until(event: asyncio.Event) -> None:

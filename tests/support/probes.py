@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.domain.ids import CallId
 from app.domain.json_values import Json
+from app.domain.structs import replace
 from app.llm.scripted.model import Call
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool

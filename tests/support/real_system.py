@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from app.agents.catalog import Catalog
@@ -19,6 +19,7 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.principals import DEFAULT_TENANT
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import DecisionAnswer
 from app.domain.tickets.tickets import Ticket

@@ -1,6 +1,5 @@
 """Constructors for a run record and a ticket with defaults."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,6 +7,7 @@ from app.domain.agents.specs import AgentSpec
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.principals import DEFAULT_TENANT
 from app.domain.runs.runs import Created, Lineage, MessageOutput, RunRecord, Usage
+from app.domain.structs import replace
 from app.domain.tickets.opening import allowed_actions, arguments_digest
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import ResumeMode

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -33,6 +32,7 @@ from app.domain.runs.limits import OnLimit, limits_in_request
 from app.domain.runs.rate_limits import RateLimitPolicy
 from app.domain.runs.requested_answers import ANY_ANSWER, RequestedAnswer
 from app.domain.runs.runs import RunRecord
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Message, Role, Text
 from app.domain.tickets.decisions import Action, DecisionAnswer
 from app.domain.tickets.tickets import Ticket

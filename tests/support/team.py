@@ -1,10 +1,11 @@
 """Two agents that hand a run to each other, and count its steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.domain.agents.specs import AgentSpec, ToolExecution
 from app.domain.ids import AgentId, AgentVersion
+from app.domain.structs import replace
 from app.llm.scripted.model import Script
 from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.plugins import HandOff, HookView, Phase, Plugin, PluginSet, Request

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import to_builtins
 
 from app.domain.checkpoints import materialize_output
 from app.domain.events.run_finish import ticket_in_finish
@@ -225,10 +227,10 @@ def _comparable(rows: Rows) -> Any:
         "log": [message_to_json(entry.message) for entry in rows.log],
         "record": {
             "state": _state_of(record),
-            "input": None if record.input is None else asdict(record.input),
-            "output": asdict(record.output),
+            "input": None if record.input is None else to_builtins(record.input),
+            "output": to_builtins(record.output),
             "steps": record.steps,
-            "usage": asdict(record.usage),
+            "usage": to_builtins(record.usage),
             "run_state": record.run_state,
             "attempt": record.attempt,
             "losses": record.losses,
@@ -237,7 +239,7 @@ def _comparable(rows: Rows) -> Any:
         },
         "tickets": [_ticket_of(ticket) for ticket in rows.tickets],
         "thread_state": rows.thread_state,
-        "calls": [asdict(state) for state in rows.calls],
+        "calls": [to_builtins(state) for state in rows.calls],
     }
     return _renamed(json.loads(json.dumps(whole, default=str)), {})
 
@@ -255,7 +257,7 @@ def _state_of(record: RunRecord) -> Any:
 
 
 def _ticket_of(ticket: Ticket) -> Any:
-    answer = None if ticket.decision is None else asdict(ticket.decision.answer)
+    answer = None if ticket.decision is None else to_builtins(ticket.decision.answer)
     is_applied = ticket.applied_at is not None
     return [ticket_to_json(ticket), ticket.status.value, answer, is_applied]
 

@@ -1,11 +1,12 @@
 """Short constructors for messages and requests, and collectors for answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from app.domain.ids import CallId, MessageId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text, ToolCall
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.ports.models import (

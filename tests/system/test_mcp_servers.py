@@ -1,6 +1,7 @@
 """MCP servers that others have written, of both generations of the protocol."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from app.domain.events.agent_events import AgentEvent
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.json_values import Json, as_object
 from app.domain.redaction import unredacted
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import Effect, ResultStatus, ToolResult
 from app.runtime.ports.call_waits import CarriedReply
 from app.tools.mcp.server_spec import McpServerSpec
@@ -180,7 +182,9 @@ async def test_each_server_is_listed_called_twenty_times_at_once_killed_in_mid_c
         tool = (await servers.tools_of([f"{name}/*"]))[model_name]
         assert isinstance(tool, McpTool)
         # Hints of some servers are missing; the calls here only read.
-        tool = replace(tool, listed=replace(tool.listed, effect=Effect.READ))
+        tool = dataclasses.replace(
+            tool, listed=dataclasses.replace(tool.listed, effect=Effect.READ)
+        )
         report = servers.servers[name].report
         assert report.protocol == one.protocol
         assert set(report.left_out) <= {"simulate-research-query"}, "only tasks are left out"
@@ -200,7 +204,9 @@ async def test_each_server_is_listed_called_twenty_times_at_once_killed_in_mid_c
         [again] = await programs_of(one.spec)
 
         os.kill(again, signal.SIGSTOP)
-        unsafe = replace(tool, listed=replace(tool.listed, effect=Effect.UNSAFE))
+        unsafe = dataclasses.replace(
+            tool, listed=dataclasses.replace(tool.listed, effect=Effect.UNSAFE)
+        )
         async with asyncio.TaskGroup() as group:
             lost = group.create_task(outcome_of(unsafe, one.arguments))
             await sent()
@@ -273,7 +279,9 @@ async def test_a_question_of_the_older_protocol_is_a_ticket_or_is_declined() -> 
         declined = await tool.execute({}, replace(context(), carried=Replies([])))
         assert "declined" in declined.text
 
-        safe = replace(tool, listed=replace(tool.listed, effect=Effect.IDEMPOTENT))
+        safe = dataclasses.replace(
+            tool, listed=dataclasses.replace(tool.listed, effect=Effect.IDEMPOTENT)
+        )
         waits = await safe.execute({}, replace(context(), carried=Replies([])))
         assert waits.suspension is not None
         assert waits.suspension.response_schema is not None
@@ -282,7 +290,9 @@ async def test_a_question_of_the_older_protocol_is_a_ticket_or_is_declined() -> 
         carry = waits.suspension.carry
     async with opened(server("all", NODE / "mcp-server-everything")) as second:
         tool = await eventually(lambda: asking_tool(second))
-        safe = replace(tool, listed=replace(tool.listed, effect=Effect.IDEMPOTENT))
+        safe = dataclasses.replace(
+            tool, listed=dataclasses.replace(tool.listed, effect=Effect.IDEMPOTENT)
+        )
         answer: Json = {"name": "Ann Example", "check": True}
         reply = CarriedReply(carry=json.loads(json.dumps(carry)), action="accept", result=answer)
         answered = await safe.execute({}, replace(context(), carried=Replies([reply])))

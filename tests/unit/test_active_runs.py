@@ -1,7 +1,6 @@
 """What an executing run knows of itself: its step, what it has used, and whether it has answered."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +18,7 @@ from app.domain.runs.runs import (
     Usage,
 )
 from app.domain.runs.terminations import Cancelled, Failed, Stopped
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role
 from app.domain.tickets.tickets import TicketKind
 from app.llm.scripted.model import Fail, ScriptedModel, ScriptedTurn, turn

@@ -1,13 +1,13 @@
 """A stored spec resolves to an agent that can run, or to the reason why it can't."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
 from app.agents.demo.catalog import demo_catalog
 from app.agents.resolve import resolve
 from app.domain.ids import AgentId
+from app.domain.structs import replace
 from app.llm.catalog import ModelCatalog
 from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 

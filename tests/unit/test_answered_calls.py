@@ -1,6 +1,5 @@
 """Decided calls: each gets the result of its decision, and clients see `tool_call_resumed`."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from app.domain.agents.specs import ToolExecution
 from app.domain.ids import CallId
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.structs import replace
 from app.domain.tickets.decisions import EXPIRED, Action, DecisionAnswer
 from app.domain.tickets.tickets import TicketStatus
 from app.llm.scripted.model import Call, turn

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import CallId
+from app.domain.structs import replace
 from app.domain.threads.provider_data import PartKind, ProviderData
 from app.llm.anthropic.conversation import AnthropicConversation
 from app.llm.anthropic.model_traits import traits_of

@@ -1,6 +1,5 @@
 """Capabilities: each feature that a request needs and a backend lacks is named."""
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,8 +17,9 @@ from app.domain.agents.capabilities import (
     unsupported_root_features,
 )
 from app.domain.ids import AgentId
+from app.domain.structs import replace
 
-FEATURES = [field.name for field in fields(RootNeeds)]
+FEATURES = list(RootNeeds.__struct_fields__)
 ALL = RootNeeds(**dict.fromkeys(FEATURES, True))
 SWITCHES = [name for name in FEATURES if name != "continuation"]
 

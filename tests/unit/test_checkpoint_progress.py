@@ -1,11 +1,10 @@
 """Which checkpoints count as progress of a run, and which only mark calls as started."""
 
-from dataclasses import replace
-
 import pytest
 
 from app.domain.checkpoints import CheckpointSaved, InputOrTasksPending
 from app.domain.ids import TicketKey
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import CallStatus, ToolResult, UnreportedOutcome
 from tests.support.stored_runs import call_of, checkpoint_of, done, message, some_run, suspended
 

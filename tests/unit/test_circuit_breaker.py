@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.inference.options import InferenceOptions
+from app.domain.structs import replace
 from app.llm import breaker
 from app.llm.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, HEALTHY, Closed, Open, Probing
 from app.llm.scripted.model import Fail, Part, ScriptedModel, ScriptInOrder, in_order, turn

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,6 +13,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import AgentId, RunId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import Usage
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Role
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.agent import ResolvedAgent

@@ -1,6 +1,5 @@
 """Delegation: what a child run is started with, and when a delegate call is refused."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId, CallId, RunId
 from app.domain.runs.runs import AWAITING_CHILDREN, Done, Lineage, Waiting
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Action
 from app.domain.tickets.tickets import TicketKind
 from app.llm.scripted.model import Call, turn

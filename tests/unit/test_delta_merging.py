@@ -1,13 +1,12 @@
 """Logged deltas are merged with adjacent ones only, and no text is lost."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.events.delta_merging import LoggedDelta, merge_logged_deltas
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 
 
 def text(seq: int, delta: str, *, step: int = 1) -> LoggedDelta:

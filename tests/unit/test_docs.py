@@ -6,13 +6,13 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jsonschema_rs
 import pytest
+from msgspec.structs import fields
 from pydantic import BaseModel
 
 from app.agents.catalog import load_catalog
@@ -29,6 +29,7 @@ from app.domain.events.run_events import IDENTITY
 from app.domain.ids import AgentId
 from app.domain.memories.memories import MemoryPolicy
 from app.domain.runs.runs import RUN_TRANSITIONS, WaitingReason
+from app.domain.structs import replace
 from app.domain.tickets.tickets import TICKET_TRANSITIONS, TicketKind
 from app.http.error_codes import CODES, CODES_BEFORE_ROUTES
 from app.http.error_help.pages import remedies
@@ -76,8 +77,9 @@ def test_every_event_has_an_occasion_and_an_example_with_its_fields() -> None:
     assert notes.keys() == types.keys()
     for name, entry in notes.items():
         assert entry["when"]
+        assert types[name].__doc__, "the OpenAPI document shows it"
         # Readers get the identity only with `include=trace`.
-        has_identity = IDENTITY in {each.name for each in fields(types[name])}
+        has_identity = IDENTITY in types[name].__struct_fields__
         unshown: dict[str, Any] = {IDENTITY: {}} if has_identity else {}
         types[name](**unshown, **json.loads(entry["example"], strict=False))
 
@@ -96,7 +98,7 @@ def test_the_example_of_every_event_matches_the_schema() -> None:
         assert [error.message for error in validator.iter_errors(event)] == [], name
         assert not validator.is_valid({**event, "event_type": "another"})
         for field in fields(event_types()[name]):
-            if field.default is MISSING and field.name != IDENTITY:
+            if field.required and field.name != IDENTITY:
                 without = {key: value for key, value in event.items() if key != field.name}
                 assert not validator.is_valid(without), f"{name} without {field.name}"
 

@@ -3,12 +3,12 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from app.domain.ids import CallId, MessageId
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.threads.messages import Base64Source, Media, Message, Role, Text, ToolCall
 from app.llm.encoded_messages import BYTES_PER_MESSAGE, MAX_MESSAGE_BYTES, EncodedMessages
 from app.llm.openai import request as openai_request

@@ -3,12 +3,12 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from app.domain.ids import CallId, MessageId
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Base64Source,
     Media,

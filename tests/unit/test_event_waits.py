@@ -1,7 +1,6 @@
 """Calls that wait for events: by their tool or at their gate, until the event comes or its time is over."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from app.domain.errors import EventTimedOut
 from app.domain.json_values import Json
 from app.domain.runs.runs import Done, Waiting, WaitingReason
 from app.domain.signals import EventWait
+from app.domain.structs import replace
 from app.domain.threads.messages import Role
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
 from app.domain.tickets.tickets import TicketStatus

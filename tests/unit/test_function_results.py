@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.domain.json_values import Json
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import CallStatus, ResultStatus, SuspensionRequest, ToolResult
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.state import Change, StateKey
@@ -201,8 +202,10 @@ async def test_a_tool_can_return_an_error_with_a_code() -> None:
         raise ToolFailed("sold_out", "None are left.", may_be_retried=False)
 
     result = await tool(order).execute({}, context())
-    assert result == ToolResult.error_with_code("order", "sold_out", "None are left.")
-    assert (result.text, result.may_be_retried) == ("[sold_out] None are left.", False)
+    assert result == ToolResult.error_with_code(
+        "order", "sold_out", "None are left.", may_be_retried=False
+    )
+    assert result.text == "[sold_out] None are left."
 
 
 def test_a_sync_tool_changes_the_state_from_its_thread() -> None:

@@ -272,7 +272,9 @@ async def test_arguments_that_break_the_schema_are_explained(
     assert problem is not None
     assert sentence in problem
     result = await search.execute(arguments, context())
-    assert result == ToolResult.error("search", f"Invalid arguments: {problem}")
+    assert result == ToolResult.error(
+        "search", f"Invalid arguments: {problem}", may_be_retried=False
+    )
 
 
 async def test_a_types_own_validator_is_asked_before_anything_runs() -> None:

@@ -5,12 +5,12 @@ import functools
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import replace
 
 import pytest
 
 from app.domain.events.agent_events import AgentEvent
 from app.domain.events.tool_call_events import ToolCallStreamDelta
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ToolResult
 from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.decorator import FunctionTool, tool

@@ -1,6 +1,5 @@
 """Hand-offs: which agent is active on a thread, and what the next agent takes over."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from app.domain.ids import AgentId, CallId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import Blocked, NaturalEnd
+from app.domain.structs import replace
 from app.llm.scripted.model import Call, turn
 from app.runtime.agent import ResolvedAgent, UnknownAgentVersion
 from app.runtime.handoff import (

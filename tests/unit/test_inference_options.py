@@ -1,6 +1,5 @@
 """Options of a model: runs override their agent's field by field, and JSON has the set fields."""
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from app.domain.inference.options import (
     options_from_json,
     options_to_json,
 )
+from app.domain.structs import replace
 
 FULL = InferenceOptions(
     upstream_model="big",
@@ -32,7 +32,7 @@ LATER: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(InferenceOptions)])
+@pytest.mark.parametrize("name", InferenceOptions.__struct_fields__)
 def test_a_later_option_replaces_an_earlier_one_and_the_others_stay(name: str) -> None:
     later = replace(NO_OPTIONS, **{name: LATER[name]})
     assert FULL.overridden_by(later) == replace(FULL, **{name: LATER[name]})

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from app.domain.ids import CallId
 from app.domain.inference.options import RetryPolicy
 from app.domain.runs.runs import LIMIT_REACHED, Done, Waiting
 from app.domain.runs.terminations import Cancelled, NaturalEnd, Stopped
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, TruncationReason
 from app.llm.scripted.model import turn
 from app.runtime.endings import HandedOver

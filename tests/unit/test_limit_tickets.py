@@ -1,6 +1,5 @@
 """Limit tickets: what they ask, what a decision grants, and how a run without a raise ends."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from app.domain.runs.limits import (
 )
 from app.domain.runs.runs import LIFECYCLE, Usage
 from app.domain.runs.terminations import Stopped
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
 from app.domain.tickets.limit_tickets import (
     limit_of,

@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
 from app.domain.ids import CallId
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.structs import replace
 from app.domain.threads.messages import Role
 from app.runtime.active_run import ActiveRun
 from app.runtime.ports.models import (

@@ -1,11 +1,11 @@
 """Messages as JSON omit absent fields."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.ids import CallId, RunId
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, TruncationReason, Visibility, message_to_json
 from tests.support.logs import call, message
 

@@ -1,7 +1,6 @@
 """The log as a provider sees it: each call with exactly one result and its effective arguments."""
 
-from dataclasses import replace
-
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Media,
     Message,

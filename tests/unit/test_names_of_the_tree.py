@@ -1,4 +1,7 @@
-"""Class names are unique, folders stay small, constants say their unit, and sentences name their subject."""
+"""Class names are unique, immutable values are Structs, folders stay small, constants say their unit.
+
+Sentences name their subject.
+"""
 
 import ast
 import re
@@ -22,6 +25,28 @@ def test_a_class_name_is_defined_once() -> None:
                 found[node.name].append(_is_protocol(node))
     twice = {name for name, kinds in found.items() if len(kinds) > 1}
     assert {name for name in twice if sorted(found[name]) != [False, True]} == set()
+
+
+def test_immutable_values_are_structs() -> None:
+    """Dataclasses remain where a field isn't shown or compared, or where a value is computed once."""
+    needs_dataclass = re.compile(r"\b(repr=False|compare=False|cached_property)")
+    found = {
+        node.name
+        for path in APP.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for decorator in node.decorator_list
+        if "frozen=True" in ast.unparse(decorator)
+        if not needs_dataclass.search(ast.unparse(node))
+    }
+    assert found == {"Slice"}, "a sequence can't be a Struct, others can"
+
+
+def test_structs_are_immutable() -> None:
+    for path in APP.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and "Struct" in map(ast.unparse, node.bases):
+                assert "frozen=True" in map(ast.unparse, node.keywords), node.name
 
 
 def test_a_folder_has_at_most_fifteen_modules() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from app.domain.events.ticket_events import TicketExpired
 from app.domain.json_values import Json
 from app.domain.runs.runs import Done
 from app.domain.runs.terminations import NaturalEnd
+from app.domain.structs import replace
 from app.domain.tickets.decisions import EXPIRED, Action
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.domain.tools.tool_calls import INTERRUPTED

@@ -1,10 +1,9 @@
 """The ids of a run in its events and in its answers."""
 
-from dataclasses import replace
-
 from app.domain.ids import RunId
 from app.domain.runs.identity import run_identity, session_id, waits_since
 from app.domain.runs.runs import Lineage
+from app.domain.structs import replace
 from tests.support.records import a_record
 
 RECORD = a_record(attempt=2)

@@ -1,6 +1,5 @@
 """Signals: which waits are valid, which tickets a signal answers, and what becomes its status."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from app.domain.signals import (
     timeout_message,
     wait_message,
 )
+from app.domain.structs import replace
 from app.domain.tickets.tickets import TicketStatus
 from tests.support.records import a_record, a_ticket
 

@@ -28,7 +28,7 @@ from tests.support.streamed_answers import Listener
 
 COUNTS = st.builds(
     TokenUsage,
-    **{name: st.none() | st.integers(0, 9) for name in TokenUsage.__dataclass_fields__},
+    **{name: st.none() | st.integers(0, 9) for name in TokenUsage.__struct_fields__},
 )
 
 
@@ -72,7 +72,7 @@ def test_token_counts_add_up_and_stay_unknown_if_both_are(
     one: TokenUsage, other: TokenUsage
 ) -> None:
     total = add_usage(one, other)
-    for name in TokenUsage.__dataclass_fields__:
+    for name in TokenUsage.__struct_fields__:
         known = [n for n in (getattr(one, name), getattr(other, name)) if n is not None]
         assert getattr(total, name) == (sum(known) if known else None)
 

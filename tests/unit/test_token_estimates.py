@@ -1,9 +1,8 @@
 """Estimates of tokens: four characters each, with fixed prices for messages and media."""
 
-from dataclasses import replace
-
 import pytest
 
+from app.domain.structs import replace
 from app.domain.threads.messages import Media, Message, MessageRange, Role, Summary, Text, UrlSource
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.history.token_estimates import (

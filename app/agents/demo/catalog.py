@@ -1,12 +1,12 @@
 """The catalog without an agents file: the demo agent, and one agent for each model that has a key."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from app.agents.catalog import Catalog, load_catalog
 from app.domain.ids import AgentId
+from app.domain.structs import replace
 from app.llm.specs import ModelSpec
 
 _FILE = Path(__file__).with_name("demo.toml")

@@ -1,9 +1,9 @@
 """The query parameters that say whose memories a request is about."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Query
+from msgspec import Struct
 
 from app.api.schemas.common import Str
 from app.domain.errors import Invalid
@@ -29,8 +29,7 @@ _Subject: TypeAlias = Annotated[
 _OTHERS = "All but `own` need the API scope `memories:all`."
 
 
-@dataclass(frozen=True, slots=True)
-class OneOwner:
+class OneOwner(Struct, frozen=True):
     """One owner; by default the caller."""
 
     scope: Annotated[_Scope, Query(description=f"Whose memories these are. {_OTHERS}")] = "own"
@@ -40,8 +39,7 @@ class OneOwner:
         return owner_of(self.scope, self.subject, principal)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedOwner:
+class NamedOwner(Struct, frozen=True):
     """One owner, which the request has to name."""
 
     scope: Annotated[_Scope, Query(description=f"Whose memories these are. {_OTHERS}")]
@@ -51,8 +49,7 @@ class NamedOwner:
         return owner_of(self.scope, self.subject, principal)
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOwners:
+class AnyOwners(Struct, frozen=True):
     """One owner or all of the tenant; by default the caller."""
 
     scope: Annotated[

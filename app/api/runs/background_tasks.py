@@ -1,6 +1,5 @@
 """Routes of background tasks."""
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -11,6 +10,7 @@ from app.api.schemas.common import Page, Str, Uuid
 from app.commands.followups import background_tasks
 from app.domain.children.background_tasks import TaskFilter
 from app.domain.ids import TASK_PREFIX, RunId, TaskId
+from app.domain.structs import replace
 from app.http import cursors
 from app.http.access import AuthorizedRoute, MayRead, MayWrite
 from app.http.deps import ContextDep

@@ -1,8 +1,9 @@
 """What the routes share that cancel or pause: they are idempotent, and can wait until the request has taken effect."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
+
+from msgspec import Struct
 
 from app.api.included import IncludeDep
 from app.api.runs.waiting import WaitDep, wait_for
@@ -18,16 +19,14 @@ from app.queries import records
 Runs: TypeAlias = Sequence[RunRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptedRuns:
+class InterruptedRuns(Struct, frozen=True):
     """The runs as they are now, and headers of the response."""
 
     runs: Runs
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptRequest:
+class InterruptRequest(Struct, frozen=True):
     ctx: ContextDep
     polls: LongPollsDep
     key: KeyDep

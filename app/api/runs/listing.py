@@ -1,9 +1,10 @@
 """Lists of runs of a tenant, a thread or a parent run."""
 
-from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.api.included import Included
 from app.api.lists import Listed
@@ -23,8 +24,7 @@ from app.queries.usage import with_usage
 Metadata = Annotated[dict[str, str], Depends(PrefixedQuery("metadata."))]
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuery:
+class RunQuery(Struct, frozen=True):
     """Filters and paging of a list of runs. `metadata.KEY=TEXT` filters by metadata."""
 
     metadata: Metadata

@@ -1,9 +1,9 @@
 """Route that lists runs with what a table of runs shows."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from msgspec.structs import asdict
 
 from app.api.lists import Listed
 from app.api.runs.listing import Metadata

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.ids import Tenant
@@ -23,12 +23,11 @@ Follow = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class WaitRequest:
+class WaitRequest(Struct, frozen=True):
     """How long the client wants to wait; 0 is not at all."""
 
     seconds: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     """Tell the client that its preference was applied."""
 
 

@@ -1,9 +1,9 @@
 """How requests name a thread: by its id, or by the client's own key."""
 
-from dataclasses import dataclass
 from typing import Annotated, Self
 
 from fastapi import Query
+from msgspec import Struct
 from pydantic import Field, model_validator
 
 from app.api.schemas.common import RequestModel, Str, Uuid
@@ -34,8 +34,7 @@ class ThreadNamed(RequestModel):
         return named_thread(tenant, self.thread_id, self.thread_key)
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadQuery:
+class ThreadQuery(Struct, frozen=True):
     """Filters a list by a thread, named by its id or its key."""
 
     thread_id: Annotated[Uuid | None, Query(description="Only of this thread.")] = None

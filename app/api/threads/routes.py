@@ -1,11 +1,11 @@
 """Routes of threads: create, list, get, change, delete and follow."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from msgspec.structs import asdict
 
 from app.api.event_streams import StreamQuery, StreamSource, read_events
 from app.api.included import IncludeDep, ReadIncludeDep

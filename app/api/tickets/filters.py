@@ -1,9 +1,9 @@
 """The filters of the list of tickets, and of their count."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import Query
+from msgspec import Struct
 
 from app.api.schemas.common import Instant, Str, Uuid
 from app.api.schemas.thread_names import ThreadQuery
@@ -19,8 +19,7 @@ ToolName = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TicketQuery:
+class TicketQuery(Struct, frozen=True):
     """Which tickets a list has, or are counted."""
 
     thread: Annotated[ThreadQuery, in_event_loop(ThreadQuery)]

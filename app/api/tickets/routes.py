@@ -1,11 +1,11 @@
 """Routes of tickets: the list, one ticket in detail, and the stream of ticket events."""
 
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
+from msgspec.structs import asdict
 
 from app.api.event_streams import CursorQuery
 from app.api.lists import InPeriod, Listed
@@ -90,8 +90,7 @@ async def count_tickets(
     return TicketCountOut.model_validate(found)
 
 
-@dataclass(frozen=True, slots=True)
-class InboxQuery(CursorQuery):
+class InboxQuery(CursorQuery, frozen=True):
     """Query of the ticket events."""
 
     agent_id: AgentName = None

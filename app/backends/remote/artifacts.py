@@ -3,7 +3,6 @@
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import structlog
 
@@ -12,6 +11,7 @@ from app.domain.errors import Refusal
 from app.domain.files.files import MAX_NAME_CHARACTERS
 from app.domain.files.signatures import SIGNATURE_BYTES, contradicts
 from app.domain.json_values import compact, storable_text
+from app.domain.structs import replace
 from app.runtime.ports.tool_files import ArtifactFiles
 
 JSON_TYPE = "application/json"

@@ -1,7 +1,8 @@
 """Checkpoints at the end of a remote turn: the run finishes, suspends, or continues with another turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.backends.remote.questions import decided_remotely, new_tickets, questions_of
 from app.backends.remote.run import RemoteRun, previous_output, target_in
@@ -25,6 +26,7 @@ from app.domain.ids import TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.runs import Done, Waiting, waiting_reason
 from app.domain.runs.terminations import Cancelled, Failed, Stopped, Termination
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text, TruncationReason
 from app.domain.tickets.ticket_json import ticket_to_json
 from app.domain.tickets.tickets import Ticket, TicketStatus
@@ -38,8 +40,7 @@ REMOTE_FAILED = "remote_failed"
 TIMEOUT = "timeout"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOutcome:
+class TurnOutcome(Struct, frozen=True):
     """The result of a turn, with the messages that it adds to the log."""
 
     result: BackendResult

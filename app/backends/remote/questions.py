@@ -1,7 +1,6 @@
 """Questions of a remote agent: their tickets, and the answers in the form that the remote expects."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from app.backends.base import RemoteAnswer
@@ -18,6 +17,7 @@ from app.domain.agents.backend_results import (
 )
 from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, compact
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.domain.tickets.decisions import (
     BETWEEN_MESSAGES,

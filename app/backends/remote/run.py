@@ -1,8 +1,10 @@
 """A run of a remote agent while it executes: its binding, its open turn, and how its progress is saved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.agents.backend_results import (
     NO_OUTPUT,
@@ -18,6 +20,7 @@ from app.domain.events.run_events import RunFinish
 from app.domain.ids import MessageId, RunId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.runs import LIFECYCLE, Done, RunRecord
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Visibility
 from app.domain.tickets.tickets import Ticket
 from app.runtime.handoff import with_active_agent
@@ -35,8 +38,7 @@ def turn_key(run_id: RunId, steps: int) -> str:
     return f"{run_id}:{steps + 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class StartedTurn:
+class StartedTurn(Struct, frozen=True):
     """A turn that the remote may be executing: its key, and its binding if that is known."""
 
     key: str

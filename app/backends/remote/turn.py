@@ -1,6 +1,6 @@
 """One turn of a remote agent: its request, the events that it emits, and the messages that it adds."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 
 import structlog
@@ -20,6 +20,7 @@ from app.domain.agents.backend_results import BackendResult, Completed
 from app.domain.events.step_events import InferenceComplete, StreamReset, TextDelta
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.json_values import Json, JsonObject
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text, Visibility
 from app.domain.tickets.tickets import Ticket
 from app.runtime.endings import Ending

@@ -5,7 +5,7 @@ end the turn. While the run's children execute, the turn continues.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -26,6 +26,7 @@ from app.domain.agents.backend_results import (
 )
 from app.domain.json_values import JsonObject, as_object
 from app.domain.runs.terminations import termination_from_json
+from app.domain.structs import replace
 
 PROGRESS = "remote-run-progress"
 

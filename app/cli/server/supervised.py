@@ -4,11 +4,11 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Supervised:
+class Supervised(Struct, frozen=True):
     """The numbers of the inherited sockets."""
 
     listening: int

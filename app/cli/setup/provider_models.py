@@ -1,11 +1,11 @@
 """Whether a model's provider knows the model's name, by the provider's list of models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import httpx2
+from msgspec import Struct
 
 from app.llm.catalog import api_key_of
 from app.llm.specs import BASE_URLS, OPENAI_BASE_URL, OPENAI_COMPATIBLE, ModelSpec
@@ -14,8 +14,7 @@ _TIMEOUT_SECONDS = 5.0
 _REFUSED = frozenset({401, 403})
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """`problem` is a sentence if the provider refuses the key or lacks the model, and None otherwise."""
 
     remark: str

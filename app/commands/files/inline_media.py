@@ -3,13 +3,13 @@
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
 
 from app.commands.files.writing import NewFile, WrittenBytes, write_bytes
 from app.context import ServiceContext
 from app.domain.files.files import MAX_INLINE_CHARACTERS, MAX_NAME_CHARACTERS, id_of_content
 from app.domain.json_values import storable_text
 from app.domain.principals import Principal
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Base64Source,
     Block,

@@ -7,9 +7,10 @@ at once, or by retention if the process dies.
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.files.checks import checked_media_type, refuse_empty, refuse_too_large
@@ -24,16 +25,14 @@ from app.storage.postgres.database import DATABASE_UNAVAILABLE, Connection
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Struct, frozen=True):
     """What a client or a tool says about its file. Without `media_type` the signature of the bytes decides."""
 
     name: str | None
     media_type: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBytes:
+class WrittenBytes(Struct, frozen=True):
     """Bytes whose chunks are written. They belong to no file yet."""
 
     key: BlobKey

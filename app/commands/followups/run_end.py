@@ -6,9 +6,9 @@ has ended, as after a takeover. An error before the claim is retried; an error i
 """
 
 import asyncio
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from app.context import ServiceContext
 from app.domain.errors import HoldfastError, PluginFailed, StateError
@@ -118,8 +118,7 @@ async def _save(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
+class _Changes(Struct, frozen=True):
     """The states after the hooks; None for a state that they didn't change."""
 
     run_state: JsonObject | None
@@ -129,8 +128,7 @@ class _Changes:
 _NO_CHANGES = _Changes(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """The current rules of the run's tenant."""
 
     ctx: ServiceContext

@@ -6,7 +6,6 @@ its parent: no transaction locks two threads.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import assert_never
 
 from app.commands.tickets.decision_types import ticket_decided
@@ -19,6 +18,7 @@ from app.domain.events.ticket_events import (
 )
 from app.domain.ids import RunId
 from app.domain.runs.runs import RunRecord
+from app.domain.structs import replace
 from app.domain.tickets.opening import ticket_as_opened
 from app.domain.tickets.ticket_json import child_of, ticket_to_json
 from app.domain.tickets.tickets import Ticket, TicketStatus

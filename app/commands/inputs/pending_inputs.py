@@ -4,7 +4,7 @@ A run that reads a message holds the thread's lock, and so does a command that c
 message log gets the last version, or nothing.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from app.commands.files.inline_media import with_stored_media
 from app.commands.files.references import refer_to_files
@@ -17,6 +17,7 @@ from app.domain.ids import InputId, Tenant, ThreadId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.slices import PageRequest, Slice
+from app.domain.structs import replace
 from app.domain.threads.inputs import Input, InputStatus
 from app.domain.threads.messages import Message
 from app.domain.threads.threads import Thread
@@ -25,8 +26,7 @@ from app.storage.postgres.database import Connection
 from app.storage.threads import pending_inputs
 
 
-@dataclass(frozen=True, slots=True)
-class InputVersion:
+class InputVersion(Struct, frozen=True):
     """An input with the revision that the client expects, or None for any."""
 
     input_id: InputId

@@ -1,9 +1,10 @@
 """Send messages to a thread: its open run reads them, or a new run that is queued behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import new_id
@@ -27,6 +28,7 @@ from app.domain.ids import AgentId, InputId, MessageId, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject, digest
 from app.domain.principals import Principal, Scope
 from app.domain.runs.runs import RunRecord
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.events.transaction import Transaction
 from app.queries.records import found_run, found_thread, locked_run, locked_thread
@@ -51,21 +53,18 @@ _ON_ACTIVE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ToRun:
+class ToRun(Struct, frozen=True):
     run_id: RunId
 
 
-@dataclass(frozen=True, slots=True)
-class ToThread:
+class ToThread(Struct, frozen=True):
     thread_id: ThreadId
 
 
 Target: TypeAlias = ToRun | ToThread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputRequest:
+class InputRequest(Struct, frozen=True, kw_only=True):
     """Messages as a client sent them. Without `agent_id`, a new run uses the thread's last agent."""
 
     messages: tuple[Message, ...]
@@ -73,14 +72,13 @@ class InputRequest:
     chosen_ids: frozenset[MessageId] = frozenset()
     """The ids of messages that the client has chosen."""
     agent_id: AgentId | None = None
-    limits: JsonObject = field(default_factory=dict)
+    limits: JsonObject = {}
     """The limits of a run that is started for them."""
     traceparent: str | None = None
     transport_request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedInput:
+class AcceptedInput(Struct, frozen=True):
     """The run that reads the messages, and the id of each until it is read."""
 
     run: RunRecord

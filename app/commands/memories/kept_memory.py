@@ -1,6 +1,6 @@
 """Keep a memory: checked, within the limits of its owner, and found by its words."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.domain.ids import Tenant
 from app.domain.memories.checks import check_space, check_value, size_of
@@ -10,8 +10,7 @@ from app.storage.memories import memories
 from app.storage.postgres.database import Connection
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRules:
+class MemoryRules(Struct, frozen=True):
     """What may be kept, and in which language it is searched."""
 
     limits: MemoryLimits

@@ -5,7 +5,7 @@ The sweeper enqueues the run of a dead owner, and the worker that claims it ends
 event loop stays blocked for a heartbeat time-out, its watchdog thread releases the run.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.end_idle import end_idle
@@ -22,8 +22,7 @@ from app.storage.runs import runs
 from app.storage.threads import threads
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptedRun:
+class InterruptedRun(Struct, frozen=True):
     """An executing run whose cancel was requested: its owner should get a hint."""
 
     tenant: Tenant

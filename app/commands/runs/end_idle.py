@@ -4,8 +4,9 @@ Every command and periodic job that ends such a run calls `end_idle`: a cancel o
 waiting run, an interrupt, a rollback, a thread cancel, an expired ticket, the end of a child's parent.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app import telemetry
 from app.backends.remote.endings import end_idle_remote_run
@@ -65,8 +66,7 @@ async def is_of_remote_agent(connection: Connection, record: RunRecord) -> bool:
     return spec is not None and spec.endpoint is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _InTransaction:
+class _InTransaction(Struct, frozen=True):
     """Writes an end with the rows and the events of a command's transaction."""
 
     transaction: Transaction
@@ -88,8 +88,7 @@ class _InTransaction:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _TransactionClock:
+class _TransactionClock(Struct, frozen=True):
     """A clock that returns the time of a transaction."""
 
     time: datetime

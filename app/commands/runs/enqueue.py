@@ -1,8 +1,9 @@
 """A thread's queue: a new run waits behind the open run, joins it, or interrupts it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.commands.files.references import refer_to_files
@@ -29,6 +30,7 @@ from app.domain.errors import Conflict, TooMany
 from app.domain.ids import InputId, RunId, Tenant
 from app.domain.principals import Principal
 from app.domain.runs.runs import Created, NewRun, RunRecord, RunStatus
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.domain.threads.replacements import Replacement
 from app.domain.threads.threads import Thread
@@ -42,11 +44,10 @@ from app.storage.runs.runs import RunKey
 from app.storage.threads import inputs, threads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedRun:
+class AcceptedRun(Struct, frozen=True):
     """The run that reads a request's messages."""
 
-    record: RunRecord = field(kw_only=False)
+    record: RunRecord
     is_new: bool = True
     """False: the messages joined the thread's open run, or an earlier request started the run."""
     to_claim: RunKey | None = None

@@ -5,7 +5,8 @@ A message with the same id and the same content isn't added again. So a client m
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.errors import Conflict
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId
@@ -15,8 +16,7 @@ from app.storage.threads import sent_messages
 from app.storage.threads.sent_messages import KnownMessage
 
 
-@dataclass(frozen=True, slots=True)
-class SentMessages:
+class SentMessages(Struct, frozen=True):
     """The messages that are new to the thread. If there are none, `reader` is the run that has the last one."""
 
     new: tuple[Message, ...]

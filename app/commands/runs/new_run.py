@@ -1,8 +1,9 @@
 """What a start requests, and the new run that is made from it, checked and resolved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.commands.runs.capabilities import require_supported
@@ -16,6 +17,7 @@ from app.domain.json_values import JsonObject
 from app.domain.principals import Principal
 from app.domain.runs.requested_answers import ANY_ANSWER, RequestedAnswer, answer_in_request
 from app.domain.runs.runs import CONTEXT, Lineage, NewRun, transport_in_request
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.domain.threads.replacements import Replacement
 from app.runtime.agent import UnknownAgentVersion
@@ -44,8 +46,7 @@ class IfThreadMissing(StrEnum):
     REJECT = "reject"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRequest:
+class StartRequest(Struct, frozen=True, kw_only=True):
     """A start as the client requested it; `digest` distinguishes a repetition from another request.
 
     Without `agent_id`, the thread's last active agent is used.
@@ -71,7 +72,7 @@ class StartRequest:
     overrides: InferenceOptions = NO_OPTIONS
     answer: RequestedAnswer = ANY_ANSWER
     """What is asked of the model's answers."""
-    limits: JsonObject = field(default_factory=dict)
+    limits: JsonObject = {}
     """How much the run may use, and what happens at the limit."""
     frontend_tools: tuple[JsonObject, ...] = ()
     """Tools that the client executes: name, description and parameters of each."""

@@ -9,7 +9,7 @@ A worker that takes over a run with a request suspends it at once. Decisions, me
 for a paused run are stored and take effect after the resume; a cancel ends it at any time.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.capabilities import require_supported
@@ -38,8 +38,7 @@ from app.storage.runs.runs import RunKey
 from app.storage.tickets import tickets
 
 
-@dataclass(frozen=True, slots=True)
-class Unpaused:
+class Unpaused(Struct, frozen=True):
     run: RunRecord
     to_claim: RunKey | None = None
     """The run, if it can execute and no delivery was enqueued."""

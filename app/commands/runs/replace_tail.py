@@ -5,14 +5,16 @@ whole runs are rolled back, as by `on_active: rollback`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.errors import Conflict, NotFound
 from app.domain.events.run_events import RolledBack
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, MessageRange
 from app.domain.threads.replacements import FromMessage, FromRun, Replacement
 from app.domain.threads.threads import Thread
@@ -22,8 +24,7 @@ from app.storage.runs import runs
 from app.storage.threads import rollbacks, sent_messages, threads
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """A run and all later ones. Of the messages that it was started with, new ones replace those from
     `replaced_from` on."""
 

@@ -5,8 +5,9 @@ same input, repeats none of them, and begins with the next step. If the failed r
 messages aren't in the log yet and are queued for the new run.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import new_id
@@ -45,10 +46,9 @@ class VersionOfAgent(StrEnum):
     CURRENT = "current"
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRequest:
+class RetryRequest(Struct, frozen=True):
     version: VersionOfAgent
-    limits: JsonObject = field(default_factory=dict)
+    limits: JsonObject = {}
     """Replace the failed run's limits. The new run's usage begins at zero either way."""
     traceparent: str | None = None
     transport_request_id: str | None = None

@@ -1,6 +1,6 @@
 """Start a run: in one commit with its claim if this process has a free slot, otherwise enqueued."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from app import telemetry
 from app.commands.files.inline_media import with_stored_media
@@ -26,6 +26,7 @@ from app.domain.ids import Tenant, WorkerId
 from app.domain.principals import Principal, Scope
 from app.domain.runs.identity import run_identity
 from app.domain.runs.runs import NewRun, Running, RunRecord, RunStatus
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage
 from app.events.sse_encoding import EventBatch
 from app.storage.events.event_log import entry
@@ -34,8 +35,7 @@ from app.storage.runs import claims, runs
 from app.storage.runs.runs import RunKey
 
 
-@dataclass(frozen=True, slots=True)
-class StartedRun:
+class StartedRun(Struct, frozen=True):
     """The run that answers a start: a new one, the thread's open run that got the messages, or the run
     of an earlier identical request."""
 

@@ -3,7 +3,7 @@
 Queued runs are cancelled first, the last one first: no end may admit a run that is about to be cancelled.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.runs.cancel import announce_cancel, request_cancel
@@ -15,8 +15,7 @@ from app.queries.records import locked_thread
 from app.storage.runs import runs, thread_queue
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadCancelAnswer:
+class ThreadCancelAnswer(Struct, frozen=True):
     """The cancelled runs in queue order; none on an idle thread."""
 
     thread_id: ThreadId

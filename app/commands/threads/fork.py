@@ -4,8 +4,9 @@ Copied messages keep their seq, id and author, so references to them stay valid.
 aren't copied.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
 from app.commands.threads.threads import thread_exists
@@ -23,8 +24,7 @@ from app.storage.runs import runs
 from app.storage.threads import messages, rollbacks, threads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkRequest:
+class ForkRequest(Struct, frozen=True, kw_only=True):
     """Copies up to `to_seq`, up to the end of a run, or the whole log if neither is set.
 
     A title, resource id or metadata that isn't set is copied, too.

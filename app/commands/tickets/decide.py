@@ -6,7 +6,8 @@ the quorum is reached; one rejection is enough. Refused attempts are recorded, t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app import telemetry
 from app.commands.idempotency import IdempotentCommand, begin_idempotent, store_response
@@ -32,8 +33,7 @@ from app.storage.runs.runs import RunKey
 from app.storage.tickets import decisions, rules, tickets
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     run: RunRecord
     results: tuple[DecisionResult, ...]
     open_tickets: tuple[Ticket, ...]

@@ -5,7 +5,6 @@ do it instead of seven. `decide` does everything else: votes, repetitions, refus
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Refusal
 from app.domain.ids import RunId, Tenant, ThreadId, WorkerId
 from app.domain.principals import Principal, Scope
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Decision
 from app.domain.tickets.tickets import Ticket, TicketKind, TicketStatus
 from app.events.sse_encoding import EventBatch

@@ -1,6 +1,6 @@
 """A requested decision, and its result."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.domain.events.ticket_events import TicketDecided
 from app.domain.rules.remembered import Remember, RememberedRule
@@ -8,8 +8,7 @@ from app.domain.tickets.decisions import Decision, DecisionAnswer
 from app.domain.tickets.tickets import Ticket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionRequest:
+class DecisionRequest(Struct, frozen=True, kw_only=True):
     """One answer of a batch. `ticket` is a ticket's id, or the id of its call."""
 
     ticket: str
@@ -19,8 +18,7 @@ class DecisionRequest:
     remember: Remember | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionResult:
+class DecisionResult(Struct, frozen=True):
     ticket: Ticket
     decision: Decision
     is_duplicate: bool = False

@@ -6,9 +6,9 @@ counts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from app.commands.runs.cancel import announce_cancel, request_cancel
 from app.context import ServiceContext
@@ -33,8 +33,7 @@ SYSTEM_SUBJECT = "expiry"
 """The subject of a cancel request for a run whose ticket expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiryCounts:
+class ExpiryCounts(Struct, frozen=True):
     """How many tickets were expired, and for how many a reminder was sent."""
 
     expired: int = 0

@@ -4,7 +4,8 @@ A process that dies in between has lost nothing: a queued job, or the same reque
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import yield_to_loop
@@ -32,8 +33,7 @@ JOB_DELAY_SECONDS = 2.0
 """Delay of the job. The request itself is faster, unless its process dies."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSignal:
+class NewSignal(Struct, frozen=True, kw_only=True):
     """A signal as the client sent it."""
 
     id: str

@@ -3,8 +3,9 @@
 A backend executes runs: it is the loop of this server, or a remote agent.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from app.domain.ids import CallId, FileId
 from app.domain.json_values import Json, JsonObject, without_none
@@ -24,40 +25,33 @@ from app.domain.tickets.decisions import Action
 # --- status ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """The run has ended; the termination says how."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingInput:
+class WaitingInput(Struct, frozen=True):
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingAuth:
+class WaitingAuth(Struct, frozen=True):
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BackendSuspended:
+class BackendSuspended(Struct, frozen=True):
     """The run waits for something that is neither input nor a login."""
 
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BackendFailed:
+class BackendFailed(Struct, frozen=True):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class BackendCancelled:
+class BackendCancelled(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(Struct, frozen=True):
     pass
 
 
@@ -98,8 +92,7 @@ def _with_message(word: str, message: str | None) -> str:
     return word if message is None else f"{word}: {message}"
 
 
-@dataclass(frozen=True, slots=True)
-class PersistedStatus:
+class PersistedStatus(Struct, frozen=True):
     """A backend's status as it is stored: the run's status and a one-line reason."""
 
     status: RunStatus
@@ -149,8 +142,7 @@ def status_of_termination(termination: Termination | None) -> BackendStatus:
 # --- output ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedBytes:
+class SavedBytes(Struct, frozen=True, kw_only=True):
     """The bytes of an artifact's file. `call_id` names the call of the tool that has saved it."""
 
     size: int
@@ -158,8 +150,7 @@ class SavedBytes:
     call_id: CallId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
+class Artifact(Struct, frozen=True, kw_only=True):
     """A result of a run besides its answer: of a remote agent its content, of a tool a file.
 
     Content that isn't text is JSON or base64. The id of a tool's artifact is that of its file.
@@ -171,13 +162,12 @@ class Artifact:
     media_type: str | None = None
     file_id: FileId | None = None
     """The file with the bytes of a remote agent's artifact."""
-    is_base64: bool = field(default=False, compare=False)
+    is_base64: bool = False
     """Whether the content is known to be base64. It isn't stored."""
     saved: SavedBytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendOutput:
+class BackendOutput(Struct, frozen=True, kw_only=True):
     text: str | None = None
     artifacts: tuple[Artifact, ...] = ()
     raw: Json = None
@@ -197,8 +187,7 @@ OUTPUT_KEY = "__runtime_backend_output"
 """Key of the backend's output in a run's state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteQuestion:
+class RemoteQuestion(Struct, frozen=True, kw_only=True):
     """One of several questions of a remote, with its name there."""
 
     name: str
@@ -210,15 +199,14 @@ class RemoteQuestion:
     response_schema: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendResult:
+class BackendResult(Struct, frozen=True, kw_only=True):
     """The end of a backend's turn. `binding` lets a later turn find the same remote run.
 
     If the remote waits, `questions` are its open questions; without them the status has the only one.
     """
 
     status: BackendStatus
-    termination: Termination = field(default_factory=NaturalEnd)
+    termination: Termination = NaturalEnd()
     status_reason: str | None = None
     response: str | None = None
     output: BackendOutput = NO_OUTPUT

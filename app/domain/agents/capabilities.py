@@ -1,8 +1,9 @@
 """What a backend supports and what a request needs. A lack is found before anything is written."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId
 
@@ -57,8 +58,7 @@ class OutputKind(StrEnum):
     TEXT_AND_ARTIFACTS = "text_and_artifacts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What a backend supports. A request that needs more is refused before a run is created."""
 
     cancellation: Cancellation = Cancellation.NONE
@@ -95,8 +95,7 @@ FULL = Capabilities(
 REMOTE_STATELESS_TEXT = Capabilities()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootNeeds:
+class RootNeeds(Struct, frozen=True, kw_only=True):
     """What a request needs of the backend."""
 
     decisions: bool = False
@@ -109,8 +108,7 @@ class RootNeeds:
     continuation: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelegateNeeds:
+class DelegateNeeds(Struct, frozen=True, kw_only=True):
     """What an agent needs of its delegate's backend."""
 
     continuation: bool = False

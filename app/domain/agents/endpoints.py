@@ -1,17 +1,17 @@
 """Endpoints: the address of a remote agent, as part of its spec."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject, without_none
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """`backend` names the protocol; `options` belong to that backend.
 
     A spec never has a secret: `auth_env` names the environment variable with the bearer token. `timeout`
@@ -24,7 +24,7 @@ class Endpoint:
     """The name of the agent there, if one address serves several."""
     auth_env: str | None = None
     timeout: float = DEFAULT_TIMEOUT_SECONDS
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def endpoint_to_json(endpoint: Endpoint) -> dict[str, Any]:

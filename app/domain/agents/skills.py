@@ -1,8 +1,9 @@
 """The skills of an agent: what its version and its system prompt say about them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.rules.globs import Glob
 
@@ -15,8 +16,7 @@ _HEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillSpec:
+class SkillSpec(Struct, frozen=True, kw_only=True):
     """One skill of an agent. `digest` is that of all files of the skill, so a change makes a new version."""
 
     name: str

@@ -1,9 +1,11 @@
 """AgentSpecs: the definition of an agent, as data that can be stored, compared and resolved later."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo, asdict, fields
 
 from app.domain.agents.endpoints import Endpoint, endpoint_from_json, endpoint_to_json
 from app.domain.agents.mcp_references import servers_in
@@ -40,8 +42,7 @@ class ToolExecution(StrEnum):
     PARALLEL = "parallel"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegation:
+class Delegation(Struct, frozen=True, kw_only=True):
     """Limits for an agent's delegates: the depth of the tree below the first run, the children of one run,
     and whether a child run is kept after its result."""
 
@@ -50,8 +51,7 @@ class Delegation:
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSpec:
+class AgentSpec(Struct, frozen=True, kw_only=True):
     """One agent. `approval` names the tools whose calls need approval.
 
     `background` names the tools whose calls become background tasks, `handoffs` the agents that may take
@@ -71,8 +71,8 @@ class AgentSpec:
     tool_execution: ToolExecution = ToolExecution.SEQUENTIAL
     options: InferenceOptions = NO_OPTIONS
     retry: RetryPolicy = RetryPolicy()
-    plugins: Mapping[str, JsonObject] = field(default_factory=dict)
-    approvers: Mapping[str, ApproverRule] = field(default_factory=dict)
+    plugins: Mapping[str, JsonObject] = {}
+    approvers: Mapping[str, ApproverRule] = {}
     """Who may approve calls of a tool, by tool; without an entry every decider may."""
     ticket_expires_in: float | None = None
     on_expiry: OnExpiry = OnExpiry.REJECT
@@ -114,7 +114,7 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
     """
     body = {
         each.name: value
-        for each in fields(spec)
+        for each in _FIELDS
         if (value := getattr(spec, each.name)) != _default(each)
     }
     if "options" in body:
@@ -140,8 +140,7 @@ def agent_to_json(spec: AgentSpec) -> dict[str, Any]:
 
 def agent_from_json(raw: JsonObject) -> AgentSpec:
     """The stored spec. Unknown keys raise, because this version can't honour them."""
-    known = AgentSpec.__dataclass_fields__
-    unknown = sorted(set(raw) - set(known))
+    unknown = sorted(set(raw) - set(AgentSpec.__struct_fields__))
     if unknown:
         raise ConfigurationError(
             f"agent {raw.get('id')!r} was stored with {unknown}, which this version can't honour"
@@ -173,9 +172,8 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _default(each: Any) -> Any:
-    return (
-        each.default_factory()
-        if each.default is MISSING and each.default_factory is not MISSING
-        else each.default
-    )
+def _default(each: FieldInfo) -> Any:
+    return each.default if each.default_factory is NODEFAULT else each.default_factory()
+
+
+_FIELDS = fields(AgentSpec)

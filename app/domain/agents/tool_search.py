@@ -1,9 +1,10 @@
 """When an agent's model sees a search tool in place of the descriptions of all tools."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 DEFAULT_THRESHOLD = 40
 """Beyond this many tools, models choose worse, and each step pays for all descriptions."""
@@ -17,8 +18,7 @@ class ToolSearchMode(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSearchPolicy:
+class ToolSearchPolicy(Struct, frozen=True, kw_only=True):
     """`always` has globs of tools that are shown without a search."""
 
     mode: ToolSearchMode = ToolSearchMode.AUTO

@@ -6,10 +6,11 @@ A task outlives the step, the worker and the activation that started it. It ends
 input of its run.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.children.child_runs import ChildWork, result_of_report
 from app.domain.ids import AgentId, AgentVersion, CallId, MessageId, RunId, TaskId, Tenant, ThreadId
@@ -49,8 +50,7 @@ class TaskStatus(StrEnum):
         return {"status": "running"}
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFilter:
+class TaskFilter(Struct, frozen=True):
     """Which tasks of a run are listed. None means that the field is not compared."""
 
     is_final: bool | None = None
@@ -66,8 +66,7 @@ class TaskFilter:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskKey:
+class TaskKey(Struct, frozen=True):
     """A task and its attempt, as a delivery names them."""
 
     tenant: Tenant
@@ -75,8 +74,7 @@ class TaskKey:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTask:
+class NewTask(Struct, frozen=True, kw_only=True):
     """A task to start. Its tool is that of exactly this agent version."""
 
     id: TaskId
@@ -91,8 +89,7 @@ class NewTask:
     """Set if a child run executes the task instead of a tool."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task(NewTask):
+class Task(NewTask, frozen=True, kw_only=True):
     """A task as stored."""
 
     run_id: RunId
@@ -113,8 +110,7 @@ class Task(NewTask):
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutcome:
+class TaskOutcome(Struct, frozen=True):
     """How a task ended."""
 
     status: TaskStatus

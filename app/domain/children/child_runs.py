@@ -5,8 +5,10 @@ the child's end answers. Or the call returns at once, and the child is a backgro
 and child exchange follow-ups, because no transaction ever locks both threads.
 """
 
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.domain.agents.backend_results import BackendFailed, status_of_termination
 from app.domain.agents.capabilities import DelegateNeeds
@@ -31,8 +33,7 @@ def delegate_tool_name(agent_id: AgentId) -> str:
     return f"agent_run_{agent_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildWork:
+class ChildWork(Struct, frozen=True, kw_only=True):
     """A child run to start, as its parent's ticket or task keeps it. Its ids are fixed, so repeated starts
     create one child."""
 

@@ -5,10 +5,11 @@ transaction of that run's thread. A failing follow-up is retried with growing pa
 `MAX_TRIES`.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app.domain.ids import RunId, Tenant
 
@@ -35,8 +36,7 @@ ABORT_REMOTE = "abort_remote"
 CALL_RUN_END = "call_run_end"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildFollowup:
+class ChildFollowup(Struct, frozen=True, kw_only=True):
     kind: FollowupKind
     tenant: Tenant
     parent_run_id: RunId
@@ -55,8 +55,7 @@ class ChildFollowup:
         return self.parent_run_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortRemote:
+class AbortRemote(Struct, frozen=True, kw_only=True):
     """Abort a remote agent's run at its server, because the run has ended here."""
 
     tenant: Tenant
@@ -75,8 +74,7 @@ class AbortRemote:
         return self.run_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRunEnd:
+class CallRunEnd(Struct, frozen=True, kw_only=True):
     """Call the `run_end` hooks of a run that ended without its agent's code."""
 
     tenant: Tenant
@@ -98,8 +96,7 @@ class CallRunEnd:
 Followup: TypeAlias = ChildFollowup | AbortRemote | CallRunEnd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobInfo:
+class JobInfo(Struct, frozen=True, kw_only=True):
     """How often and how late a follow-up is delivered."""
 
     polls: int = 0
@@ -108,8 +105,7 @@ class JobInfo:
     """Whether it is long overdue, so an earlier worker may have crashed on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryAfter:
+class RetryAfter(Struct, frozen=True):
     """The follow-up isn't done; check again after these seconds."""
 
     seconds: float
@@ -129,8 +125,7 @@ def _exponential(first: float, times: int, maximum: float) -> float:
     return min(first * 2.0 ** min(times, _MAX_DOUBLINGS), maximum)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedFollowup:
+class FailedFollowup(Struct, frozen=True, kw_only=True):
     """A follow-up that has failed, and when it is tried next."""
 
     followup: Followup

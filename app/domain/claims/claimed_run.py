@@ -1,6 +1,6 @@
 """A claimed run: what a worker begins an execution with."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from app.domain.claims.stored_progress import StoredProgress
 from app.domain.json_values import JsonObject
@@ -8,8 +8,7 @@ from app.domain.runs.runs import RunRecord, RunStatus
 from app.domain.threads.messages import LoggedMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedRun:
+class ClaimedRun(Struct, frozen=True, kw_only=True):
     """A run that this worker owns, under the record's attempt."""
 
     record: RunRecord
@@ -20,6 +19,6 @@ class ClaimedRun:
     """The whole message log, if it is known without a query."""
     is_announced: bool = False
     """`run_start` was emitted with the claim."""
-    thread_state: JsonObject = field(default_factory=dict)
+    thread_state: JsonObject = {}
     progress: StoredProgress | None = None
     """What the execution has to load, if the claim's statement has read it."""

@@ -1,16 +1,16 @@
 """What earlier activations of a run have stored, and the log of its thread."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.domain.threads.messages import LoggedMessage
 from app.domain.tickets.tickets import Ticket
 from app.domain.tools.tool_calls import CallState
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMark:
+class HistoryMark(Struct, frozen=True):
     """Changes when messages that were read before no longer are the thread's log: after a rollback, or in a
     new thread with the same id."""
 
@@ -18,8 +18,7 @@ class HistoryMark:
     rollbacks: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredProgress:
+class StoredProgress(Struct, frozen=True):
     """What a worker reads about a run that it has claimed."""
 
     from_seq: int

@@ -1,7 +1,8 @@
 """The activities of a run, folded from its events: what a page shows of tools, tasks and children at work."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.events.json_patch import PatchInvalid, applied
 from app.domain.events.tool_call_events import ActivityDelta, ActivitySnapshot
@@ -16,8 +17,7 @@ _BYTES_OF_A_VALUE = 5
 """Counted for each value, so that many small values have an end too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """The present content of an activity."""
 
     message_id: str
@@ -25,8 +25,7 @@ class Activity:
     content: Json
 
 
-@dataclass(frozen=True, slots=True)
-class Activities:
+class Activities(Struct, frozen=True):
     """Present activities of a run, and whether it has more than a snapshot has room for."""
 
     shown: tuple[Activity, ...] = ()

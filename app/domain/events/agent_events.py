@@ -8,7 +8,6 @@ and, until the run is done, the activities of background tasks (`activity_*` wit
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, TypeAlias, get_args
 
 from app.domain.events.input_events import (
@@ -120,7 +119,7 @@ DELTA_EVENTS = frozenset(
 
 
 _FIELD_NAMES: Mapping[str, Sequence[str]] = {
-    event.event_type: [field.name for field in fields(event)]
+    event.event_type: event.__struct_fields__
     for event in (*get_args(AgentEvent), *get_args(TicketEvent))
 }
 

@@ -5,12 +5,14 @@ deltas never overlap, and the last number of a range still works as a resume pos
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.event_sizes import MAX_DELTA_BYTES
 from app.domain.events.tool_call_events import ToolCallDelta
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 
 _TEXT = {
     event_type: "args_delta" if event_type == ToolCallDelta.event_type else "delta"
@@ -18,8 +20,7 @@ _TEXT = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedDelta:
+class LoggedDelta(Struct, frozen=True, kw_only=True):
     """A delta of a run, with the range of sequence numbers that it covers."""
 
     from_seq: int

@@ -1,18 +1,19 @@
 """Events of an input: a message that waits to enter the thread's log."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class InputQueued:
+
+class InputQueued(Struct, frozen=True):
+    """A message was sent to the run and waits to enter the log."""
+
     event_type: ClassVar[str] = "input_queued"
     input_id: str
     message_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputChanged:
+class InputChanged(Struct, frozen=True):
     """The input has a new message, under the same ids."""
 
     event_type: ClassVar[str] = "input_changed"
@@ -21,8 +22,7 @@ class InputChanged:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputRetracted:
+class InputRetracted(Struct, frozen=True):
     """A client withdrew the input. Inputs that a run leaves unread at its end emit no event each."""
 
     event_type: ClassVar[str] = "input_retracted"
@@ -30,8 +30,7 @@ class InputRetracted:
     message_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputDelivered:
+class InputDelivered(Struct, frozen=True):
     """The input is in the log now, and its run reads it."""
 
     event_type: ClassVar[str] = "input_delivered"

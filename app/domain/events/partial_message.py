@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from app.domain.events.step_events import MessageDone, ReasoningDelta, StreamReset, TextDelta
 from app.domain.events.tool_call_events import (
     ToolCallCancel,
@@ -24,8 +26,7 @@ EVENTS_OF_PARTIAL_MESSAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PartialMessage:
+class PartialMessage(Struct, frozen=True):
     """The streamed part of a message that isn't in the log yet."""
 
     text: str = ""
@@ -35,8 +36,7 @@ class PartialMessage:
     """The id of the message, once it is complete; the log may have it already."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCall:
+class OpenCall(Struct, frozen=True):
     """A tool call that is being written. `arguments` is JSON, perhaps not yet complete."""
 
     tool_call_id: str

@@ -3,14 +3,14 @@
 `run_start` is the first event of an activation, `run_finish` the last one.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class RunCreated:
+class RunCreated(Struct, frozen=True):
     """First event of a run. `position` counts the runs before it on the thread."""
 
     event_type: ClassVar[str] = "run_created"
@@ -20,15 +20,17 @@ class RunCreated:
     input_message_ids: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunStart:
+class RunStart(Struct, frozen=True):
+    """An activation begins: a worker has claimed the run to start or resume it."""
+
     event_type: ClassVar[str] = "run_start"
     identity: JsonObject
     parent_run_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinish:
+class RunFinish(Struct, frozen=True):
+    """An activation ends. The run's status is `waiting` or `done`."""
+
     event_type: ClassVar[str] = "run_finish"
     identity: JsonObject
     status: str
@@ -38,21 +40,22 @@ class RunFinish:
     waiting: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StateSnapshot:
+class StateSnapshot(Struct, frozen=True):
+    """The run's state after a step and before a `run_finish`."""
+
     event_type: ClassVar[str] = "state_snapshot"
     snapshot: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Struct, frozen=True):
+    """A cancel request is stored. The `run_finish` follows once the worker has stopped."""
+
     event_type: ClassVar[str] = "cancel_requested"
     requested_by: str
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
+class PauseRequested(Struct, frozen=True):
     """The run suspends at its next step border, or isn't executed if it waits, until it is resumed."""
 
     event_type: ClassVar[str] = "pause_requested"
@@ -60,16 +63,14 @@ class PauseRequested:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PauseEnded:
+class PauseEnded(Struct, frozen=True):
     """The pause request was removed; the run may execute again."""
 
     event_type: ClassVar[str] = "pause_ended"
     ended_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackRequested:
+class RollbackRequested(Struct, frozen=True):
     """When the run ends, its messages are taken out of the conversation, because `by_run_id` replaces it."""
 
     event_type: ClassVar[str] = "rollback_requested"
@@ -77,8 +78,7 @@ class RollbackRequested:
     by_run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(Struct, frozen=True):
     """The messages from `from_seq` to `to_seq` no longer count: the run is about to end, or it is `by_run_id` and
     replaces the end of the conversation. Both are absent if the run wrote no message."""
 

@@ -5,7 +5,6 @@ that ends without a person.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from app.domain.events.run_events import RunFinish
@@ -13,6 +12,7 @@ from app.domain.json_values import JsonObject
 from app.domain.runs.identity import SINCE_DISPATCH_ID, run_identity, waits_since
 from app.domain.runs.runs import RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import SUSPENDED, Termination, outcome, termination_to_json
+from app.domain.structs import replace
 from app.domain.tickets.ticket_json import child_of, ticket_order
 from app.domain.tickets.tickets import Ticket, decided_by_people
 from app.domain.timestamps import format_timestamp

@@ -3,59 +3,62 @@
 All `tool_call_ready` of a step come before its `inference_complete`, and that before its `message_done`.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class StepStart:
+class StepStart(Struct, frozen=True):
+    """A step begins: one inference and its tool calls. `message_id` is the id of the answer to come."""
+
     event_type: ClassVar[str] = "step_start"
     message_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepEnd:
+class StepEnd(Struct, frozen=True):
+    """The step's checkpoint is committed."""
+
     event_type: ClassVar[str] = "step_end"
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
+    """The model sent a piece of text."""
+
     event_type: ClassVar[str] = "text_delta"
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
+    """The model sent a piece of its reasoning."""
+
     event_type: ClassVar[str] = "reasoning_delta"
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningEncryptedValue:
+class ReasoningEncryptedValue(Struct, frozen=True):
+    """Reserved: a provider's opaque reasoning. This version doesn't emit it."""
+
     event_type: ClassVar[str] = "reasoning_encrypted_value"
     encrypted_value: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamReset:
+class StreamReset(Struct, frozen=True):
     """The client discards every event since this step's `step_start`."""
 
     event_type: ClassVar[str] = "stream_reset"
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDone:
+class MessageDone(Struct, frozen=True):
     """The model's answer as the log has it, complete or cut short. No delta of it follows."""
 
     event_type: ClassVar[str] = "message_done"
     message: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceRetry:
+class InferenceRetry(Struct, frozen=True):
     """A model is asked again after `wait_ms`, because a request failed or its answer was interrupted."""
 
     event_type: ClassVar[str] = "inference_retry"
@@ -64,8 +67,9 @@ class InferenceRetry:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceComplete:
+class InferenceComplete(Struct, frozen=True):
+    """The model's answer is complete. `usage` is the provider's count of tokens, if it gives one."""
+
     event_type: ClassVar[str] = "inference_complete"
     model: str
     duration_ms: int

@@ -4,21 +4,24 @@
 above the ticket's run. There they have `child`: the ticket's run, with its thread and agent.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class TicketOpened:
+class TicketOpened(Struct, frozen=True):
+    """A call needs an answer. The ticket is committed with the run's suspension."""
+
     event_type: ClassVar[str] = "ticket_opened"
     ticket: JsonObject
     child: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TicketDecided:
+class TicketDecided(Struct, frozen=True):
+    """A ticket has its decision."""
+
     event_type: ClassVar[str] = "ticket_decided"
     ticket_id: str
     decision_id: str
@@ -28,8 +31,7 @@ class TicketDecided:
     child: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TicketVoted:
+class TicketVoted(Struct, frozen=True):
     """An answer to a ticket that needs several: it decides the ticket once enough people agree."""
 
     event_type: ClassVar[str] = "ticket_voted"
@@ -41,8 +43,7 @@ class TicketVoted:
     votes_missing: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TicketReminder:
+class TicketReminder(Struct, frozen=True):
     """The ticket is still open after half of its time, after nine tenths of it, or after all of it."""
 
     event_type: ClassVar[str] = "ticket_reminder"
@@ -51,8 +52,7 @@ class TicketReminder:
     seconds_left: float
 
 
-@dataclass(frozen=True, slots=True)
-class TicketExpired:
+class TicketExpired(Struct, frozen=True):
     """The ticket wasn't answered in time. That isn't a denial."""
 
     event_type: ClassVar[str] = "ticket_expired"
@@ -61,8 +61,7 @@ class TicketExpired:
     child: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TicketVoid:
+class TicketVoid(Struct, frozen=True):
     """The ticket needs no answer any more: a remote agent got it elsewhere, or a child run has ended. If the
     ticket's own run is done, only the inbox and the runs above it publish this event."""
 

@@ -3,36 +3,39 @@
 One call: `tool_call_start < tool_call_delta* < tool_call_ready < tool_call_done | tool_call_resumed`.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from app.domain.json_values import Json, JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStart:
+class ToolCallStart(Struct, frozen=True):
+    """The model began a tool call."""
+
     event_type: ClassVar[str] = "tool_call_start"
     tool_call_id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallDelta(Struct, frozen=True):
+    """The model sent a piece of the call's arguments."""
+
     event_type: ClassVar[str] = "tool_call_delta"
     tool_call_id: str
     args_delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallReady:
+class ToolCallReady(Struct, frozen=True):
+    """The call's arguments are complete."""
+
     event_type: ClassVar[str] = "tool_call_ready"
     tool_call_id: str
     name: str
     arguments: Json
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallCancel:
+class ToolCallCancel(Struct, frozen=True):
     """A call that was being streamed is dropped: it will not be made."""
 
     event_type: ClassVar[str] = "tool_call_cancel"
@@ -41,16 +44,16 @@ class ToolCallCancel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStreamDelta:
+class ToolCallStreamDelta(Struct, frozen=True):
+    """A tool showed output before its result."""
+
     event_type: ClassVar[str] = "tool_call_stream_delta"
     tool_call_id: str
     name: str
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDone:
+class ToolCallDone(Struct, frozen=True):
     """A call has a result, or it is suspended: then `ticket_id` names the ticket that it waits for.
 
     `started_at` is when the call was handed to its tool, and `duration_ms` how long that took. They are missing
@@ -66,8 +69,7 @@ class ToolCallDone:
     duration_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallResumed:
+class ToolCallResumed(Struct, frozen=True):
     """A call that was suspended has its result. `started_at` and `duration_ms` are as in `tool_call_done`."""
 
     event_type: ClassVar[str] = "tool_call_resumed"
@@ -78,8 +80,9 @@ class ToolCallResumed:
     duration_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActivitySnapshot:
+class ActivitySnapshot(Struct, frozen=True):
+    """A tool, a background task, a child run or a remote agent shows what it is doing."""
+
     event_type: ClassVar[str] = "activity_snapshot"
     message_id: str
     activity_type: str
@@ -87,16 +90,16 @@ class ActivitySnapshot:
     replace: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityDelta:
+class ActivityDelta(Struct, frozen=True):
+    """A JSON Patch of the last `activity_snapshot` with the same `message_id`."""
+
     event_type: ClassVar[str] = "activity_delta"
     message_id: str
     activity_type: str
     patch: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactSaved:
+class ArtifactSaved(Struct, frozen=True):
     """A tool saved a file. It may come at any moment before the end of its call or background task."""
 
     event_type: ClassVar[str] = "artifact_saved"

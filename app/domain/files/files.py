@@ -1,9 +1,10 @@
 """Files: a name and a media type for bytes, which are stored once for each tenant."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid5
+
+from msgspec import Struct
 
 from app.domain.ids import FileId, Tenant
 from app.domain.json_values import compact
@@ -22,8 +23,7 @@ _CONTENT = UUID("3f1c1b52-9d0e-5c7a-8d0b-5f6f3b1f2a10")
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True, kw_only=True):
     """A file as stored. `sha256` is of its bytes, in hexadecimal."""
 
     id: FileId

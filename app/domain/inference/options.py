@@ -1,15 +1,17 @@
 """Options of an inference, which agents set and runs override, and the retry policy."""
 
-from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from app.domain.json_values import JsonObject, as_object, without_none
+from app.domain.structs import replace
 
 EffortName: TypeAlias = Literal["none", "low", "medium", "high", "max"]
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingBudget:
+class ThinkingBudget(Struct, frozen=True):
     """The most tokens for the model's reasoning."""
 
     tokens: int
@@ -25,8 +27,7 @@ def nearest_effort(budget: ThinkingBudget) -> EffortName:
     return "medium" if budget.tokens <= 10_000 else "high"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceOptions:
+class InferenceOptions(Struct, frozen=True, kw_only=True):
     """An option of None leaves the value to the agent, the model's configuration or the provider.
 
     `upstream_model` is the provider's name of a model to use instead of the configured one.
@@ -43,12 +44,7 @@ class InferenceOptions:
         """The options with each field that `later` sets."""
         if later is NO_OPTIONS:
             return self
-        overrides = {
-            field.name: value
-            for field in fields(self)
-            if (value := getattr(later, field.name)) is not None
-        }
-        return InferenceOptions(**{**_set_fields(self), **overrides})
+        return replace(self, **without_none(asdict(later)))
 
 
 NO_OPTIONS = InferenceOptions()
@@ -56,8 +52,7 @@ MAX_ANSWER_BYTES = 4_000_000
 """Default maximum of what a model may stream for one answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """The number of retries, and the pauses between them in seconds."""
 
     max_retries: int = 2
@@ -78,13 +73,9 @@ def models_in_order(own: str, options: InferenceOptions, policy: RetryPolicy) ->
     return list(dict.fromkeys([options.upstream_model or own, *fallbacks]))
 
 
-def _set_fields(options: InferenceOptions) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in fields(options)}
-
-
 def options_to_json(options: InferenceOptions) -> dict[str, Any]:
     """The wire format, without unset options."""
-    body = without_none(_set_fields(options))
+    body = without_none(asdict(options))
     if isinstance(options.reasoning_effort, ThinkingBudget):
         body["reasoning_effort"] = {"budget": options.reasoning_effort.tokens}
     if options.fallback_upstream_models is not None:

@@ -1,14 +1,14 @@
 """A deletion of memories, as the audit keeps it."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.domain.ids import RunId
 from app.domain.memories.memories import MemoryOwner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryDeletion:
+class MemoryDeletion(Struct, frozen=True, kw_only=True):
     """Whose memories were deleted, how many, and by whom. The keys and values are gone."""
 
     id: str

@@ -1,8 +1,9 @@
 """Memories: values that agents keep across runs, each under a key of its owner."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, RunId
 from app.domain.json_values import Json
@@ -26,16 +27,14 @@ class MemoryScope(StrEnum):
     """Those of the tenant, for all of its agents that have this scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOwner:
+class MemoryOwner(Struct, frozen=True):
     """The owner of memories within a tenant. Keys are unique within an owner."""
 
     scope: MemoryScope
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEntry:
+class MemoryEntry(Struct, frozen=True, kw_only=True):
     """A memory: a key and its value."""
 
     id: str
@@ -53,8 +52,7 @@ class MemoryEntry:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPolicy:
+class MemoryPolicy(Struct, frozen=True, kw_only=True):
     """Whose memories an agent uses."""
 
     scope: MemoryScope = MemoryScope.SUBJECT
@@ -62,8 +60,7 @@ class MemoryPolicy:
     """The key of the run's `context` that names the user, for the scope `user`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLimits:
+class MemoryLimits(Struct, frozen=True, kw_only=True):
     """How much an owner may keep."""
 
     value_bytes: int = 4_000
@@ -72,8 +69,7 @@ class MemoryLimits:
     total_bytes: int = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMemory:
+class NewMemory(Struct, frozen=True, kw_only=True):
     """A value to keep, and who saves it."""
 
     key: str
@@ -83,8 +79,7 @@ class NewMemory:
     run_id: RunId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFilter:
+class MemoryFilter(Struct, frozen=True, kw_only=True):
     """Which memories a list has. None doesn't filter."""
 
     scope: MemoryScope | None = None

@@ -1,14 +1,14 @@
 """A write of a tool call to the memory."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId
 from app.domain.json_values import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryWrite:
+class MemoryWrite(Struct, frozen=True, kw_only=True):
     """One write of a call. It is done once, also if the call runs again after a crash."""
 
     idempotency_key: str

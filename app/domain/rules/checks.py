@@ -5,9 +5,10 @@ are errors in the file where they stand.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import Json, JsonObject, compact
 from app.domain.rules.patterns import (
@@ -31,8 +32,7 @@ _IN_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RuleProblem:
+class RuleProblem(Struct, frozen=True):
     """What is wrong with a rule, and what to do. `column` counts from 1 in the text of its pattern."""
 
     column: int

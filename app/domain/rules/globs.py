@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec import Struct
+
 _MAX_KNOWN_CHARACTERS = 256
 
 
@@ -17,8 +19,7 @@ class BadGlob(ValueError):
     """The text isn't a glob; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OneOf:
+class _OneOf(Struct, frozen=True):
     """One character: within any of the ranges, or, when negated, within none of them."""
 
     ranges: tuple[tuple[str, str], ...]

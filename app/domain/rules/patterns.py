@@ -2,11 +2,12 @@
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isnan
 from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.json_values import Json, JsonObject, canonical, compact
 from app.domain.rules.globs import Glob
@@ -90,8 +91,7 @@ class Arguments:
         return self._canonical == canonical(others)
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """A tool's name: exact, by glob, or by regular expression."""
 
     text: str
@@ -111,8 +111,7 @@ class Name:
         return (0, len(_literal_characters(self.compiled.text)))
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition on one argument."""
 
     argument: str
@@ -156,8 +155,7 @@ class Condition:
         return 0 if self.operator in ORDERING else len(_literal_characters(_as_text(self.value)))
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """A parsed pattern, with its text."""
 
     text: str

@@ -1,8 +1,9 @@
 """Remembered rules: decisions that also count for later calls; they can be listed and revoked."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, RuleId, TicketKey
 from app.domain.rules.parser import exact_pattern
@@ -26,8 +27,7 @@ class Match(StrEnum):
     ARGUMENTS = "arguments"
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(Struct, frozen=True):
     """Asks that a decision counts for later calls, too."""
 
     scope: RuleScope
@@ -38,8 +38,7 @@ BEHAVIORS = {Action.APPROVE: Behavior.ALLOW, Action.REJECT: Behavior.DENY}
 """The decisions that can be remembered, and the behavior of their rules."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RememberedRule:
+class RememberedRule(Struct, frozen=True, kw_only=True):
     """A stored rule. It matches only calls of the agent whose ticket it came from."""
 
     id: RuleId

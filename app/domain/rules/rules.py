@@ -5,8 +5,9 @@ over allow, and allow over ask.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 from app.domain.rules.patterns import Arguments, Pattern, Specificity
@@ -21,8 +22,7 @@ class Behavior(StrEnum):
 _RANK_AMONG_EQUALS = {Behavior.ASK: 0, Behavior.ALLOW: 1, Behavior.DENY: 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """The behavior for the calls that a pattern matches; with `arguments`, only for exactly those."""
 
     pattern: Pattern

@@ -6,13 +6,15 @@ count while a worker executes the run, not while it waits. Cost is in US dollars
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import LIFECYCLE, RunRecord
 from app.domain.runs.terminations import Stopped
+from app.domain.structs import replace
 from app.domain.usage.billed_requests import usd
 
 
@@ -39,14 +41,13 @@ USED = "__runtime.used"
 """Key of the counters of tool calls and cost in a run's state."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
+class RunLimits(Struct, frozen=True):
     """The limits of a run; a missing one is unlimited. `asked` are those of the start, `raised` the higher
     ones that replace them."""
 
-    requested: Mapping[Limit, Amount] = field(default_factory=dict)
+    requested: Mapping[Limit, Amount] = {}
     on_limit: OnLimit = OnLimit.STOP
-    raised: Mapping[Limit, Amount] = field(default_factory=dict)
+    raised: Mapping[Limit, Amount] = {}
 
     def of(self, limit: Limit) -> Amount | None:
         return self.raised.get(limit, self.requested.get(limit))
@@ -57,8 +58,7 @@ class RunLimits:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class Used(Struct, frozen=True, kw_only=True):
     steps: int = 0
     tokens: int = 0
     tool_calls: int = 0

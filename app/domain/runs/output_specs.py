@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 
@@ -26,8 +27,7 @@ class OutputMode(StrEnum):
     """The system prompt has the schema."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSpec:
+class OutputSpec(Struct, frozen=True, kw_only=True):
     """What the final answer has to be. `retries` counts how often the model may correct it."""
 
     schema: JsonObject

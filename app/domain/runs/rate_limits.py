@@ -4,10 +4,12 @@ The worker waits for a short pause. A longer one suspends the run until a stored
 its waits, and the text of an answer that the pause interrupted.
 """
 
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.domain.ids import MessageId
 from app.domain.json_values import JsonObject, as_object
@@ -33,16 +35,14 @@ class PauseOrigin(StrEnum):
     PLUGIN = "plugin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimitPolicy:
+class RateLimitPolicy(Struct, frozen=True, kw_only=True):
     """Seconds: the longest pause that a worker waits for, and the largest sum of a run's longer waits."""
 
     suspend_after: float = 20.0
     max_wait: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedPause:
+class TimedPause(Struct, frozen=True, kw_only=True):
     """A requested pause. `source` is the model, under its agent's or its provider's name, or the plugin."""
 
     seconds: float
@@ -62,8 +62,7 @@ class TimedPause:
                 return f"The plugin {self.source} asks for a pause: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimitWaits:
+class RateLimitWaits(Struct, frozen=True, kw_only=True):
     """A run's waits for rate limits so far."""
 
     count: int = 0
@@ -74,16 +73,14 @@ class RateLimitWaits:
     """The newest wait in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeAt:
+class ResumeAt(Struct, frozen=True):
     """The run waits until then."""
 
     until: datetime
     waits: RateLimitWaits
 
 
-@dataclass(frozen=True, slots=True)
-class WaitExceeded:
+class WaitExceeded(Struct, frozen=True):
     """The run would wait longer than it may. `detail` is the reason in words."""
 
     detail: str
@@ -138,8 +135,7 @@ def waits_of(run_state: JsonObject | None) -> RateLimitWaits:
 # --- interrupted answers --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PartialAnswer:
+class PartialAnswer(Struct, frozen=True):
     """The text of an interrupted answer, why it was interrupted, and the names of its dropped calls."""
 
     text: str

@@ -1,8 +1,9 @@
 """What a start asks of the model's answers: their format, instructions, and the choice of tools."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject, as_object
 from app.domain.runs.output_specs import OutputSpec, output_from_json, output_to_json
@@ -14,8 +15,7 @@ _TOOLS = "tools"
 NO_TOOL = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedAnswer:
+class RequestedAnswer(Struct, frozen=True, kw_only=True):
     """None leaves it to the agent. Stored in the run's request, so that it holds after a takeover, too."""
 
     output: OutputSpec | None = None

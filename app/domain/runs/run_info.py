@@ -1,15 +1,15 @@
 """RunInfo: what tools and plugins may know of the run that they work for."""
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, CallId, RunId, Tenant, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import RunRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True, kw_only=True):
     """The run that a tool or a hook works for. Its objects are copies: changing them changes nothing."""
 
     id: RunId
@@ -23,9 +23,9 @@ class RunInfo:
     """The subject of the API key that started the run, or that started the topmost run above it."""
     attempt: int
     """How often a worker has claimed the run: 1 at first, more after each resume and takeover."""
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}
     """The client's own data from the start of the run."""
-    context: JsonObject = field(default_factory=dict)
+    context: JsonObject = {}
     """What a server with the scope `runs:context` sent with the start. No client can change it, and neither
     models nor API responses show it. Delegates have the context of the run above them."""
     parent_run_id: RunId | None = None

@@ -8,10 +8,11 @@ A run that is ready to execute has no status of its own: a delivery for it is qu
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, AgentVersion, MessageId, RunId, Tenant, ThreadId, WorkerId
 from app.domain.json_values import JsonObject
@@ -78,22 +79,19 @@ def waiting_reason(status_reason: str | None) -> WaitingReason:
 # --- states: each has only the fields that it may have --------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(Struct, frozen=True):
     """The run is accepted. `admitted`: it occupies its thread; otherwise it is queued behind another run."""
 
     admitted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """Being executed by `owner`. Without an owner, a delivery is queued for the next worker."""
 
     owner: WorkerId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The run waits and needs no worker meanwhile. `message` is the lifecycle's reason string. Only
     `rate_limit` has `until`: the run resumes then without a decision."""
 
@@ -102,8 +100,7 @@ class Waiting:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     termination: Termination
     finished_at: datetime
     final_output: str | None = None
@@ -131,8 +128,7 @@ def status_of(state: RunState) -> RunStatus:
 # --- the record ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """The origin of a run; a run without parent is its own root."""
 
     root_run_id: RunId
@@ -143,16 +139,14 @@ class Lineage:
     retry_of: RunId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageInput:
+class MessageInput(Struct, frozen=True):
     """The range of the log that a run was started with."""
 
     range: MessageRange | None
     trigger_message_ids: tuple[MessageId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
+class NewRun(Struct, frozen=True, kw_only=True):
     """A checked start request, before it is known whether the run is queued."""
 
     tenant: Tenant
@@ -187,16 +181,14 @@ def transport_in_request(request_id: str | None) -> JsonObject:
     return {} if request_id is None else {TRANSPORT_REQUEST_ID: request_id}
 
 
-@dataclass(frozen=True, slots=True)
-class MessageOutput:
+class MessageOutput(Struct, frozen=True):
     """The messages that a run has written: their ids, and the smallest range of the log with all of them."""
 
     range: MessageRange | None = None
     message_ids: tuple[MessageId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens, cumulative over all activations of a run."""
 
     input_tokens: int = 0
@@ -208,8 +200,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """A run as stored."""
 
     tenant: Tenant
@@ -284,8 +275,7 @@ class RunRecord:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True, kw_only=True):
     """The filter of a run list."""
 
     thread_id: ThreadId | None = None

@@ -1,43 +1,38 @@
 """Terminations: how a run may end, their JSON, and the outcome derived from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from app.domain.json_values import without_none
 
 
-@dataclass(frozen=True, slots=True)
-class NaturalEnd:
+class NaturalEnd(Struct, frozen=True):
     """The assistant answered without asking for tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class BehaviorRequested:
+class BehaviorRequested(Struct, frozen=True):
     """A plugin ended the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """A limit or stop condition fired: `max_rounds`, …"""
 
     code: str
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Struct, frozen=True):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     code: str
     detail: str
 

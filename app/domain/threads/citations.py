@@ -1,10 +1,12 @@
 """Citations: the sources that a model names for pieces of its answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+
 from app.domain.json_values import JsonObject, storable_text, without_none
+from app.domain.structs import replace
 
 MAX_CITATIONS = 200
 """For one message. More are left out."""
@@ -12,8 +14,7 @@ MAX_CITED_CHARACTERS = 4_000
 """Of each text of a citation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
+class Citation(Struct, frozen=True, kw_only=True):
     """One source. `start` and `end` are the cited piece in characters of the text, if the model names it."""
 
     url: str | None = None

@@ -1,8 +1,9 @@
 """Inputs: messages that wait to enter a thread's log."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import InputId, RunId, ThreadId
 from app.domain.threads.messages import Message
@@ -14,8 +15,7 @@ class InputStatus(StrEnum):
     RETRACTED = "retracted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(Struct, frozen=True, kw_only=True):
     """A message for a run, pending or already read; `position` orders the pending inputs of one run."""
 
     id: InputId

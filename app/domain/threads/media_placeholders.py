@@ -1,10 +1,10 @@
 """Placeholders for blocks that can't be sent to a model, so that it knows of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from app.domain.json_values import compact_sorted
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Base64Source,
     Block,

@@ -1,13 +1,16 @@
 """Messages: the entries of a thread's log, and their content blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, assert_never
 
+from msgspec import Struct
+
 from app.domain.ids import CallId, FileId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject
+from app.domain.structs import replace
 from app.domain.threads.citations import Citation, citation_from_json, citation_to_json
 from app.domain.threads.provider_data import ProviderData
 
@@ -33,8 +36,7 @@ class TruncationReason(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRange:
+class MessageRange(Struct, frozen=True):
     """A range of the log, both ends inclusive, counted from 1."""
 
     from_seq: int
@@ -49,19 +51,16 @@ class MessageRange:
         return MessageRange(min(self.from_seq, seq), max(self.to_seq, seq))
 
 
-@dataclass(frozen=True, slots=True)
-class Base64Source:
+class Base64Source(Struct, frozen=True):
     media_type: str
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class UrlSource:
+class UrlSource(Struct, frozen=True):
     url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
+class WrittenFile(Struct, frozen=True, kw_only=True):
     """A file whose bytes are written. The transaction that accepts its message creates the file."""
 
     blob_id: str
@@ -86,28 +85,24 @@ Source: TypeAlias = Base64Source | UrlSource | FileSource
 MediaType: TypeAlias = Literal["image", "audio", "video", "document"]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """`citations` are the sources that the model has named for pieces of its text."""
 
     text: str
     citations: tuple[Citation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     thinking: str
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(Struct, frozen=True):
     type: MediaType
     source: Source
     title: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A call as a content block, as clients may send it. Calls of runs are in `Message.tool_calls`."""
 
     id: CallId
@@ -115,24 +110,21 @@ class ToolUse:
     input: Json
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(Struct, frozen=True):
     """A `tool_result` block, as clients may send it. Results of runs are messages."""
 
     call_id: CallId
     content: "tuple[Block, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary of a range of the log. The log keeps the range; models read the summary instead."""
 
     text: str
     of: MessageRange
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownBlock:
+class UnknownBlock(Struct, frozen=True):
     """A block of an unknown type, kept and shown unchanged; models get a placeholder with its type."""
 
     raw: dict[str, Any]
@@ -141,15 +133,13 @@ class UnknownBlock:
 Block: TypeAlias = Text | Thinking | Media | ToolUse | ToolOutcome | Summary | UnknownBlock
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     id: CallId
     name: str
     arguments: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """One entry of the log. `run_id` and `step_index` name the run and step that wrote it, if one did.
 
     `edited_arguments` are the arguments that a person edited, on the call's result; the call keeps the model's own
@@ -186,8 +176,7 @@ class Message:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedMessage:
+class LoggedMessage(Struct, frozen=True):
     """A message at its position in the thread's log, which never changes."""
 
     seq: int
@@ -197,8 +186,7 @@ class LoggedMessage:
     """The run that replaced this message's run by a rollback."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFilter:
+class MessageFilter(Struct, frozen=True, kw_only=True):
     """The filter of a message list. Both seqs are included."""
 
     from_seq: int | None = None

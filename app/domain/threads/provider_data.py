@@ -5,12 +5,14 @@ It is opaque. The log keeps it byte for byte beside the message, and only the ad
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from app.domain.ids import CallId
 from app.domain.json_values import JsonObject, storable_text
+from app.domain.structs import replace
 
 MAX_PROVIDER_DATA_BYTES = 256_000
 """For one message. Larger data are dropped."""
@@ -25,8 +27,7 @@ class PartKind(StrEnum):
     """A part that only its provider understands."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderPart:
+class ProviderPart(Struct, frozen=True):
     """One part of an answer, in the provider's order.
 
     `data` is what the provider wants back with it. `text` is the part's own text. The log has that of texts
@@ -43,8 +44,7 @@ class ProviderPart:
     """Where a text ends. For other parts it is `start`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderData:
+class ProviderData(Struct, frozen=True):
     """The parts of one answer. `issuer` names the provider, its address and its model."""
 
     issuer: JsonObject

@@ -1,16 +1,16 @@
 """Threads: conversations, one run at a time."""
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import RunId, ThreadId
 from app.domain.json_values import JsonObject
 from app.domain.threads.messages import Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """A conversation. `open_run_id` is the run that occupies it."""
 
     id: ThreadId
@@ -37,8 +37,7 @@ class Thread:
         return self.open_run_id is not None or self.queue_length > 0
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePreview:
+class MessagePreview(Struct, frozen=True):
     """A message of a thread, shortened."""
 
     role: Role
@@ -46,8 +45,7 @@ class MessagePreview:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ListedThread:
+class ListedThread(Struct, frozen=True):
     """A thread, when its last run started if the list is sorted by it, and the messages that were asked for."""
 
     thread: Thread
@@ -65,8 +63,7 @@ class ThreadSort(StrEnum):
     """When the last run of the thread was created."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadFilter:
+class ThreadFilter(Struct, frozen=True, kw_only=True):
     """The filter of a thread list."""
 
     key: str | None = None
@@ -74,4 +71,4 @@ class ThreadFilter:
     """The beginnings of words of the title."""
     resource_id: str | None = None
     parent_thread_id: ThreadId | None = None
-    metadata: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = {}

@@ -1,9 +1,10 @@
 """Decisions: people's answers to tickets, each with its own id."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.ids import MessageId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
@@ -25,8 +26,7 @@ class DecisionEffect(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionAnswer:
+class DecisionAnswer(Struct, frozen=True, kw_only=True):
     """The content of an answer, before it is checked."""
 
     action: Action
@@ -49,8 +49,7 @@ class DecisionAnswer:
         return (self.action, self.payload) == (other.action, other.payload)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """An answer, with its id, the person who gave it and the time."""
 
     decision_id: str
@@ -69,8 +68,7 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAttempt:
+class StoredAttempt(Struct, frozen=True):
     """A stored answer to a ticket, with its effect; `refusal` is the code of a refused one."""
 
     ticket: TicketKey

@@ -1,15 +1,15 @@
 """A ticket with what an approver sees in a list: the votes so far, and the runs above its run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, RunId
 from app.domain.tickets.decisions import Decision
 from app.domain.tickets.tickets import Ticket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketLineage:
+class TicketLineage(Struct, frozen=True, kw_only=True):
     """Who started the run that asks, and the runs above it. A run without parent is its own root."""
 
     started_by: str
@@ -18,8 +18,7 @@ class TicketLineage:
     root_agent_id: AgentId
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTicket:
+class ListedTicket(Struct, frozen=True):
     """`votes` are the answers that count toward the quorum, oldest first."""
 
     ticket: Ticket

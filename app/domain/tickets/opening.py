@@ -1,12 +1,12 @@
 """A new ticket: its kind, its name, the allowed actions, and the digest of the arguments it is bound to."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import datetime
 from itertools import chain, count
 
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import Json, JsonObject, digest
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Action
 from app.domain.tickets.terms import NO_TERMS, TicketTerms
 from app.domain.tickets.tickets import (

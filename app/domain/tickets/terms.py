@@ -1,9 +1,10 @@
 """Terms of a ticket: who may answer it, when it expires, and what happens then."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 
@@ -16,8 +17,7 @@ class OnExpiry(StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApproverRule:
+class ApproverRule(Struct, frozen=True, kw_only=True):
     """Who may approve a tool's calls: holders of `scope`, not the run's starter, and how many of them."""
 
     scope: str | None = None
@@ -38,8 +38,7 @@ class ApproverRule:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketTerms:
+class TicketTerms(Struct, frozen=True, kw_only=True):
     """`expires_in` is in seconds; without it the ticket never expires."""
 
     expires_in: float | None = None

@@ -7,9 +7,10 @@ applied once, and never changes after it left `open`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, CallId, RunId, ThreadId, TicketKey
 from app.domain.json_values import Json, JsonObject
@@ -89,8 +90,7 @@ def asks_from_tool(mode: ResumeMode, reason: str | None) -> bool:
     return mode is ResumeMode.PASS_DECISION_TO_TOOL and reason in _ASKED_BY_TOOLS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(Struct, frozen=True, kw_only=True):
     """`id` is unique in the tenant, `name` in the run."""
 
     id: TicketKey
@@ -161,8 +161,7 @@ def can_resume(unsettled: Collection[Ticket]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketFilter:
+class TicketFilter(Struct, frozen=True, kw_only=True):
     """The filter of a ticket list."""
 
     status: TicketStatus | None = None

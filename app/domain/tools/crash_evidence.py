@@ -1,8 +1,10 @@
 """Evidence about a call that was running when its worker was lost."""
 
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.domain.ids import WorkerId
 from app.domain.json_values import JsonObject, without_none
@@ -12,8 +14,7 @@ MAX_STREAMED_CHARACTERS = 4000
 """The last characters of the call's output that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class LostWorker:
+class LostWorker(Struct, frozen=True):
     """The worker that executed the call; `host` and `pid` are None once its row is deleted."""
 
     id: WorkerId
@@ -22,8 +23,7 @@ class LostWorker:
     heartbeat_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class CrashEvidence:
+class CrashEvidence(Struct, frozen=True):
     worker: LostWorker | None = None
     streamed: str = ""
     """The end of the call's streamed output."""

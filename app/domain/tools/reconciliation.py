@@ -1,25 +1,23 @@
 """Reconciliation: a tool's answer about a call that a lost worker left running."""
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.tools.tool_calls import ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(Struct, frozen=True):
     """The call took effect; `result` is what it would have returned."""
 
     result: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class DidNotHappen:
+class DidNotHappen(Struct, frozen=True):
     """The call took no effect, and won't later: it may run again, under the same key."""
 
 
-@dataclass(frozen=True, slots=True)
-class DontKnow:
+class DontKnow(Struct, frozen=True):
     """The tool can't find out. `why` is shown to the person who is asked."""
 
     why: str | None = None

@@ -1,13 +1,16 @@
 """Tool calls: descriptors of tools, the states of a call, and its result."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.domain.ids import CallId, MessageId, RunId
 from app.domain.json_values import Json, JsonObject, as_object, compact
 from app.domain.signals import EventWait, event_wait_from_json
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     Media,
     Message,
@@ -67,8 +70,7 @@ class ResultStatus(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDescriptor:
+class ToolDescriptor(Struct, frozen=True, kw_only=True):
     """The description of a tool for models, approvers and the loop."""
 
     name: str
@@ -89,8 +91,7 @@ class ToolDescriptor:
     """Whether models see it. One that isn't offered only completes calls that were made when it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspensionRequest:
+class SuspensionRequest(Struct, frozen=True):
     """A tool's or the gate's request to suspend the call until a decision or a signal comes."""
 
     message: str
@@ -104,8 +105,7 @@ class SuspensionRequest:
     """What the tool needs to continue the call after the decision. No client sees it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """The result of a call. `metadata` is for programs; the model never reads it."""
 
     tool_name: str
@@ -116,7 +116,7 @@ class ToolResult:
     metadata: JsonObject | None = None
     media: tuple[Media, ...] = ()
     """Files that the model reads behind the text."""
-    may_be_retried: bool = field(default=True, compare=False)
+    may_be_retried: bool = True
     """For errors: whether a retry may succeed. A hint, which is never stored."""
 
     @staticmethod
@@ -192,8 +192,7 @@ def result_of_response(tool_name: str, response: Json) -> ToolResult:
     return ToolResult.success(tool_name, response)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreportedOutcome:
+class UnreportedOutcome(Struct, frozen=True):
     """The stored result of a call that wasn't reported yet, because calls before it still run.
 
     The call is never executed again; its result is reported in order. `changes` are its state updates by
@@ -204,8 +203,7 @@ class UnreportedOutcome:
     changes: tuple[tuple[str, Json], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallState:
+class CallState(Struct, frozen=True, kw_only=True):
     """One call of an open step, stored until the step is complete.
 
     `edited_arguments` are the arguments as a person edited them; without an edit the model's arguments count.
@@ -289,6 +287,7 @@ def _result_from_json(tool_name: str, raw: Mapping[str, Any]) -> ToolResult:
 def _suspension_to_json(suspension: SuspensionRequest) -> dict[str, Any]:
     """Without `carry` if there is none: releases before it can't read that key."""
     body = asdict(suspension)
+    body["event"] = None if suspension.event is None else asdict(suspension.event)
     if suspension.carry is None:
         del body["carry"]
     return body

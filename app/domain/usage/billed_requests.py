@@ -4,8 +4,9 @@
 counts all generated tokens, also those of the model's reasoning. Cost is in millionths of a US dollar.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId
 
@@ -19,8 +20,7 @@ class UsageKind(StrEnum):
     SUMMARY = "summary"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BilledTokens:
+class BilledTokens(Struct, frozen=True, kw_only=True):
     input: int = 0
     output: int = 0
     cache_read: int = 0
@@ -28,16 +28,14 @@ class BilledTokens:
     reasoning: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """The cost of one request, and the price table that it is from."""
 
     micros: int
     priced_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BilledRequest:
+class BilledRequest(Struct, frozen=True, kw_only=True):
     """A request to a model. `number` counts the requests of one execution of the run."""
 
     number: int

@@ -1,9 +1,10 @@
 """Sums of the usage ledger."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, RunId, ThreadId
 from app.domain.usage.billed_requests import usd
@@ -21,11 +22,10 @@ class UsageGroup(StrEnum):
     DAY = "day"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotal:
+class UsageTotal(Struct, frozen=True, kw_only=True):
     """The sum of some requests. `group` has the values that they share."""
 
-    group: Mapping[str, str] = field(default_factory=dict)
+    group: Mapping[str, str] = {}
     requests: int
     input_tokens: int
     output_tokens: int
@@ -49,8 +49,7 @@ class UsageTotal:
         return self.group[UsageGroup.PROVIDER]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageFilter:
+class UsageFilter(Struct, frozen=True, kw_only=True):
     """Which rows of the ledger are summed. `begin` is inclusive, `end` exclusive."""
 
     begin: datetime

@@ -1,6 +1,6 @@
 """Cancel hints: a cancel request reaches the run's owner before its next heartbeat reads it."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.domain.ids import RunId, Tenant
 from app.events.fanout.relay import Hint, Relay, Topic
@@ -8,8 +8,7 @@ from app.events.fanout.relay import Hint, Relay, Topic
 MAX_REASON_LENGTH = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class CancelHints:
+class CancelHints(Struct, frozen=True):
     """Sends cancel requests to all processes. A lost hint costs the time until the next heartbeat."""
 
     relay: Relay

@@ -7,8 +7,9 @@ event numbers and reads the log.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app.domain.events.agent_events import STATUS_EVENTS, TICKET_EVENTS
 from app.domain.ids import Tenant, ThreadId
@@ -169,8 +170,7 @@ class ChangeWatch:
         self._leave(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Threads whose runs may have changed, whether tickets may have, and whether any other thread may have."""
 
     threads: frozenset[ThreadId]

@@ -7,12 +7,12 @@ and the transport may be unavailable: the log is the truth, and followers read i
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import Clock, sleep
@@ -37,8 +37,7 @@ class Topic(StrEnum):
     """A run's cancel was requested: its owner needn't wait for its next heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """One message to all processes, the sender included. `about` is the id of the thread or run."""
 
     about: str
@@ -48,8 +47,7 @@ class Hint:
 Handler: TypeAlias = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayHealth:
+class RelayHealth(Struct, frozen=True, kw_only=True):
     """Whether hints of other processes arrive, and since when that is so."""
 
     transport: str

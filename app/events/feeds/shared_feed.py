@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app.domain.ids import AgentId
 from app.events.sse_encoding import Frame
@@ -23,8 +23,7 @@ MAX_KEPT_BYTES = 1_000_000
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A frame of the feed. Agent and tool are those of its ticket, for followers of only some tickets."""
 
     number: int

@@ -1,7 +1,8 @@
 """The address by which browsers reach this server, from `HOLDFAST_PUBLIC_URL`."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 
@@ -11,8 +12,7 @@ _URL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PublicUrl:
+class PublicUrl(Struct, frozen=True):
     origin: str
     """As browsers write it: in lower case, and without the scheme's default port."""
     prefix: str

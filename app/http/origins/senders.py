@@ -6,8 +6,9 @@ refuses ambiguous requests: a header that comes twice, and a request target with
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
+
+from msgspec import Struct
 
 from app.domain.errors import Forbidden
 from app.http.origins.web_access import WebAccess, host_name
@@ -16,8 +17,7 @@ _SAME_SITE = frozenset({"same-origin", "none"})
 """`Sec-Fetch-Site` of requests from this server's pages, and of addresses that the user typed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """The headers that identify the sender of a request, with all their values."""
 
     authorizations: Sequence[str] = ()

@@ -5,7 +5,8 @@ only, and requests to these host names only.
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.http.origins.public_url import PublicUrl, load_public_url
@@ -20,8 +21,7 @@ _HOST_PATTERN = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\]")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-@dataclass(frozen=True, slots=True)
-class WebAccess:
+class WebAccess(Struct, frozen=True):
     """What `HOLDFAST_CORS_ORIGINS`, `HOLDFAST_ALLOWED_HOSTS` and `HOLDFAST_PUBLIC_URL` allow."""
 
     origins: frozenset[str] = frozenset()

@@ -5,7 +5,6 @@ route. The values, their order and the errors are those of the framework, which 
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from inspect import iscoroutinefunction
 from typing import Any
@@ -14,6 +13,7 @@ from fastapi import Request
 from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
+from msgspec import Struct
 
 Values = dict[str, Any]
 Errors = list[Any]
@@ -23,8 +23,7 @@ class Unsupported(Exception):
     """A dependency that only the framework can call."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
+class _Parameter(Struct, frozen=True):
     """A parameter of the path, the query or the headers."""
 
     field: ModelField
@@ -44,8 +43,7 @@ class _Parameter:
         errors.extend(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCall(Struct, frozen=True):
     """A function with the parameters and dependencies from which its arguments come."""
 
     function: Callable[..., Awaitable[Any]]

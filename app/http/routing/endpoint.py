@@ -1,7 +1,6 @@
 """A route that answers requests without the framework's own handler, which costs several times as much."""
 
 import inspect
-from dataclasses import dataclass
 from typing import Any, Self, get_type_hints
 
 from fastapi import Request, Response
@@ -10,6 +9,7 @@ from fastapi.dependencies.utils import request_body_to_args
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Form
 from fastapi.routing import APIRoute, RouteContext
+from msgspec import Struct
 from pydantic_core import PydanticUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -19,8 +19,7 @@ from app.http.routing.arguments import FunctionCall, Unsupported, call_of
 from app.http.routing.json_body import is_json, json_body, media_type
 
 
-@dataclass(frozen=True, slots=True)
-class RouteEndpoint:
+class RouteEndpoint(Struct, frozen=True):
     """Authorizes a request, finds the arguments, and calls the route's function, which returns a response."""
 
     route: APIRoute

@@ -2,16 +2,15 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
+from msgspec import Struct
 
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonBody:
+class JsonBody(Struct, frozen=True):
     value: Any
     repeated_name: str | None
     """A name that comes twice in one object."""

@@ -5,12 +5,12 @@ Other requests, and those without a matching route, go on to the framework.
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from re import Pattern
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import iter_route_contexts
+from msgspec import Struct
 from starlette.convertors import StringConvertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,8 +19,7 @@ from app.http.routing.endpoint import RouteEndpoint
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(Struct, frozen=True):
     """A route of the application. `endpoint` is None if the framework answers its requests."""
 
     pattern: Pattern[str]

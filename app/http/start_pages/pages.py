@@ -1,12 +1,12 @@
 """The page at `/` and the one at `/docs`. Neither needs anything from another server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 
 from fastapi.openapi.docs import get_swagger_ui_html
+from msgspec import Struct
 
 ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 """The files of the page about the API, with their types."""
@@ -42,8 +42,7 @@ _LINKS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStep:
+class FirstStep(Struct, frozen=True):
     """A command to try, and what it does."""
 
     command: str

@@ -1,8 +1,9 @@
 """What each of Anthropic's models accepts. The API refuses a parameter that the model doesn't know."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 _EFFORT_ONLY = (
     "claude-fable-5",
@@ -56,8 +57,7 @@ _SMALL_NAMES = ("claude-opus-4", "claude-sonnet-4")
 ThinkingOff = Literal["disabled", "between_tools"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTraits:
+class ModelTraits(Struct, frozen=True, kw_only=True):
     max_tokens: int
     """The limit of an answer if the request has none. The API needs one."""
     is_adaptive: bool

@@ -1,11 +1,13 @@
 """Builds the body of a request to the Messages API from a ModelRequest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.llm.anthropic.cache_markers import add_markers
 from app.llm.anthropic.conversation import AnthropicConversation
@@ -35,8 +37,7 @@ _VERSION_WITH_SAMPLING = "2023-06-01"
 _STALE_THOUGHT = "The block is bound to a different conversation"
 
 
-@dataclass(frozen=True, slots=True)
-class AnthropicRequest:
+class AnthropicRequest(Struct, frozen=True):
     """A body of the Messages API."""
 
     body: Body

@@ -1,14 +1,15 @@
 """The citations of an answer, from the places in its text that Google's search supports."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+
+from app.domain.structs import replace
 from app.domain.threads.citations import Citation
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A place in one of the answer's texts. Without `start` the whole text is cited."""
 
     text: int

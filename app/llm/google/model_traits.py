@@ -1,7 +1,8 @@
 """What each of Google's models accepts. The API refuses a parameter that the model doesn't know."""
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 LEVELS = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
 """How much a model thinks, from little to much."""
@@ -22,8 +23,7 @@ _MEDIA_OF_RESULTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoogleTraits:
+class GoogleTraits(Struct, frozen=True, kw_only=True):
     writes_images: bool
     takes_tools: bool
     validates_calls: bool

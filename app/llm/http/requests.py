@@ -3,10 +3,10 @@
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import httpx2
+from msgspec import Struct
 
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -30,8 +30,7 @@ class TimeLimits(NamedTuple):
     idle: float
 
 
-@dataclass(frozen=True, slots=True)
-class PostRequest:
+class PostRequest(Struct, frozen=True):
     """A request without its body. It can be sent many times."""
 
     url: httpx2.URL

@@ -1,10 +1,10 @@
 """InferenceOptions as parameters of OpenAI-compatible APIs, whose names differ between servers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+from msgspec import Struct
 
 from app.domain.inference.options import InferenceOptions, ThinkingBudget, nearest_effort
 
@@ -13,8 +13,7 @@ _OPENROUTER = ".openrouter.ai"
 _LIMIT_KEYS = ("max_completion_tokens", "max_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How a server names its parameters. OpenAI refuses `max_tokens`; many other servers accept only that."""
 
     limit_key: str = "max_tokens"

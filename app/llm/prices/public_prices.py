@@ -5,7 +5,6 @@ no model has a public price.
 """
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
@@ -13,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from app.domain.usage.billed_requests import MICROS_PER_USD, BilledTokens, Cost
 
@@ -23,8 +23,7 @@ MAX_UNKNOWN = 1000
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PriceList:
+class PriceList(Struct, frozen=True):
     """The part of the list where a model is looked up: a provider by its id, or by its base URL."""
 
     provider_id: str | None = None

@@ -1,11 +1,11 @@
 """The citations of an answer, from those of pydantic-ai's texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from pydantic_ai.messages import Citation as SdkCitation
 from pydantic_ai.messages import ModelResponsePart, TextPart, WebCitationSource
 
+from app.domain.structs import replace
 from app.domain.threads.citations import Citation
 
 

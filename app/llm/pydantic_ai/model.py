@@ -14,7 +14,6 @@ from contextlib import (
     contextmanager,
 )
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +33,7 @@ from pydantic_ai.settings import ModelSettings
 
 from app.domain.errors import ConfigurationError
 from app.domain.inference.options import NO_OPTIONS
+from app.domain.structs import replace
 from app.domain.threads.media_placeholders import without_media
 from app.llm.call_ids import new_call_id
 from app.llm.failures import presentable, secrets_of

@@ -7,8 +7,9 @@ list of turns. `SCRIPTS` are the scripts that agents.toml can name.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct, field
 
 from app.clock import new_id
 from app.domain.errors import InferenceFailed
@@ -28,8 +29,7 @@ from app.runtime.ports.models import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedText:
+class ScriptedText(Struct, frozen=True):
     """Text. The pieces arrive one by one."""
 
     pieces: tuple[str, ...]
@@ -40,27 +40,23 @@ class ScriptedText:
         return ScriptedText(tuple(_split_words(text)))
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedReasoning:
+class ScriptedReasoning(Struct, frozen=True):
     pieces: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A tool call. Arguments given as text are sent unchanged, also if they aren't JSON."""
 
     tool: str
-    arguments: Json = field(default_factory=dict)
+    arguments: Json = {}
     id: CallId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     error: InferenceFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """The model stalls here: it sets `reached`, and continues once `open` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,8 +66,7 @@ class Gate:
 Part: TypeAlias = ScriptedText | ScriptedReasoning | Call | Fail | Gate
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedTurn:
+class ScriptedTurn(Struct, frozen=True):
     """One answer. The stop reason and the usage follow from its parts unless they are set."""
 
     parts: tuple[Part, ...]

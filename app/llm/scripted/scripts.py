@@ -9,8 +9,9 @@ another agent.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from app.domain.threads.messages import Message, Role
 from app.llm.scripted.model import Call, Script, ScriptedTurn, turn
@@ -21,8 +22,7 @@ MAX_ROUNDS = 200
 _DIRECTIVE = re.compile(r"\bCALL(?:S +(\d{1,3}))? +([\w.-]+) +(?=\{)")
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """Calls that are made at once: `times` calls of one tool with the same arguments."""
 
     times: int
@@ -45,8 +45,7 @@ def rounds_of(prompt: str) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptRule:
+class ScriptRule(Struct, frozen=True):
     """Answers a matching prompt with a tool call; `{…}` are the pattern's groups.
 
     The call is only made if its tool is offered, as with any model.

@@ -6,10 +6,10 @@ unchanged, and is tried again when the log has grown.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import new_id
@@ -18,6 +18,7 @@ from app.domain.errors import InferenceFailed
 from app.domain.ids import MessageId, RunId
 from app.domain.json_values import JsonObject
 from app.domain.runs.runs import Usage
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Message
 from app.runtime.agent import ResolvedAgent
 from app.runtime.compaction.summarize import SummaryReply, SummaryRequest, summarize
@@ -47,8 +48,7 @@ FAILURES: StateKey[JsonObject | None, JsonObject | None] = StateKey(
 """The number of consecutive failures on this thread, and the message that allows the next try."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(Struct, frozen=True):
     """The outcome of a summary for the next commit: its message, if there is one, and its usage."""
 
     messages: tuple[Message, ...] = ()

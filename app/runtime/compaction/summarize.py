@@ -1,6 +1,6 @@
 """Asks a model for a summary: the prompt, and the check of its answer."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.errors import InferenceFailed
@@ -40,16 +40,14 @@ _MAX_WORDS = 1000
 _WORDS_PER_TOKEN = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
+class SummaryRequest(Struct, frozen=True):
     """A request to a model for a summary, and the tokens that it used."""
 
     model: str
     usage: TokenUsage
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryReply:
+class SummaryReply(Struct, frozen=True):
     """The model's summary if it is usable, and its usage."""
 
     text: str | None

@@ -6,7 +6,8 @@ It uses the code of the loop, so both ends look alike: results for open calls, a
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.clock import Clock
 from app.domain.children.background_tasks import TaskStatus
@@ -26,8 +27,7 @@ from app.runtime.ports.persistence import CheckpointStore
 from app.runtime.run_session import ActivationStart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleRun:
+class IdleRun(Struct, frozen=True, kw_only=True):
     """The data that the end of an idle run needs. The caller holds the locks of its rows."""
 
     record: RunRecord

@@ -1,10 +1,10 @@
 """Finds the result of each call, although ids may be reused and results may come twice."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from app.domain.ids import CallId, MessageId
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.domain.tools.tool_calls import INTERRUPTED
 

@@ -6,7 +6,8 @@ messages that were read.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange, Role
 from app.runtime.history import token_estimates
@@ -20,8 +21,7 @@ MIN_NEW_TOKENS = 2 * MIN_SAVED_TOKENS
 """The least number of tokens since the last summary that are worth a new one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPolicy:
+class CompactionPolicy(Struct, frozen=True, kw_only=True):
     """All token counts are estimates. Without `model` the agent's own model summarises."""
 
     threshold: int
@@ -36,8 +36,7 @@ class CompactionPolicy:
         return self.max_input_tokens // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Struct, frozen=True, kw_only=True):
     """A range to summarise: its messages as the model sees them now, and their tokens."""
 
     of: MessageRange

@@ -6,9 +6,11 @@ messages.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from app.domain.ids import MessageId, RunId
+from app.domain.structs import replace
 from app.domain.threads.messages import (
     LoggedMessage,
     Message,
@@ -24,8 +26,7 @@ _SYSTEM = Role.SYSTEM
 """A name of its own, because Python 3.11 looks up members of enums slowly."""
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRange:
+class SummaryRange(Struct, frozen=True):
     """The range that a summary replaces, as indexes of the log; `stop` is exclusive."""
 
     summary: Message

@@ -1,7 +1,6 @@
 """Shortens long tool results in the model's view. The log keeps them whole."""
 
-from dataclasses import replace
-
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text
 from app.runtime.history import token_estimates
 

@@ -5,8 +5,9 @@ digest of its text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.ids import MessageId
 from app.domain.json_values import Json, digest
@@ -15,8 +16,7 @@ from app.runtime.plugins import AddContext, ContextTarget
 from app.runtime.state import Change, MergeStrategy, StateKey
 
 
-@dataclass(frozen=True, slots=True)
-class ShownContext:
+class ShownContext(Struct, frozen=True):
     """The step that showed a context message last, and a digest of its text."""
 
     step: int
@@ -42,8 +42,7 @@ THROTTLE: StateKey[Mapping[str, ShownContext], Mapping[str, ShownContext]] = Sta
 """The context messages with a cooldown that were shown, by key."""
 
 
-@dataclass(frozen=True, slots=True)
-class WithContext:
+class WithContext(Struct, frozen=True):
     """The messages of one request, and the state changes that record them."""
 
     messages: list[Message]

@@ -9,10 +9,10 @@ Without failures there is one attempt. Otherwise the model is asked again: for t
 arrived, else for its rest.
 """
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.clock import sleep, yield_to_loop
@@ -24,6 +24,7 @@ from app.domain.inference.options import (
 )
 from app.domain.runs.limits import OnLimit
 from app.domain.runs.rate_limits import PartialAnswer, TimedPause
+from app.domain.structs import replace
 from app.domain.threads.citations import Citation
 from app.domain.threads.messages import Message, Role, Text, ToolCall, TruncationReason
 from app.domain.threads.provider_data import ProviderData
@@ -70,8 +71,7 @@ CONTINUATIONS: StateKey[int, int] = StateKey(
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """A complete answer, without the calls that can't be run.
 
     The names of those calls: `malformed` have arguments that aren't JSON, `oversized` have too large ones,

@@ -1,10 +1,10 @@
 """Loads the files of a request just before it is sent. The log and the run keep references only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from app.domain.files.files import media_of
 from app.domain.ids import FileId
+from app.domain.structs import replace
 from app.domain.threads.media_placeholders import placeholder
 from app.domain.threads.messages import (
     Base64Source,

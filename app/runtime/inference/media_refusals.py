@@ -1,12 +1,12 @@
 """Requests that a provider refuses because of media that tools returned: they are sent once more without."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
 
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind
+from app.domain.structs import replace
 from app.domain.threads.media_placeholders import without_media
 from app.domain.threads.messages import LoggedMessage, Media, Message, Role
 from app.runtime.active_run import ActiveRun

@@ -1,13 +1,13 @@
 """Requests that a provider refuses because of the provider data in them: they are sent once more without."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
 
 from app import telemetry
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage
 from app.runtime.active_run import ActiveRun
 from app.runtime.ports.models import ModelRequest

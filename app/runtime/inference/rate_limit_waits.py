@@ -1,7 +1,5 @@
 """The run's waits for rate limits, kept in its state."""
 
-from dataclasses import replace
-
 from app.domain.runs.rate_limits import (
     RATE_LIMIT_WAITS,
     PauseOrigin,
@@ -10,6 +8,7 @@ from app.domain.runs.rate_limits import (
     waits_from_json,
     waits_to_json,
 )
+from app.domain.structs import replace
 from app.runtime.active_run import ActiveRun
 from app.runtime.state import Change, ChangeBatch, StateKey
 

@@ -7,13 +7,13 @@ interrupted with    text             ─► ask for the rest of the answer
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 from app.domain.errors import InferenceFailed
 from app.domain.ids import MessageId
 from app.domain.inference.failures import FailureKind
 from app.domain.inference.options import InferenceOptions, RetryPolicy
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text, Visibility
 from app.runtime.ports.models import ModelRequest, StopReason
 

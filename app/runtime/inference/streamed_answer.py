@@ -266,7 +266,7 @@ def add_usage(first: TokenUsage, second: TokenUsage) -> TokenUsage:
     """The sum of each count; a count that neither reports stays None."""
     counts = {
         name: None if a is None and b is None else (a or 0) + (b or 0)
-        for name in TokenUsage.__dataclass_fields__
+        for name in TokenUsage.__struct_fields__
         for a, b in [(getattr(first, name), getattr(second, name))]
     }
     return TokenUsage(**counts)
@@ -275,7 +275,7 @@ def add_usage(first: TokenUsage, second: TokenUsage) -> TokenUsage:
 def usage_json(usage: TokenUsage | None) -> dict[str, int] | None:
     if usage is None:
         return None
-    fields = TokenUsage.__dataclass_fields__
+    fields = TokenUsage.__struct_fields__
     return {name: count for name in fields if (count := getattr(usage, name)) is not None}
 
 

@@ -7,8 +7,9 @@ prompted   the system prompt has the schema
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.ids import MessageId
 from app.domain.inference.options import (
@@ -28,6 +29,7 @@ from app.domain.json_values import (
 )
 from app.domain.runs.output_specs import OUTPUT_INVALID, OutputMode
 from app.domain.runs.terminations import Failed
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role, Text, Visibility
 from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.active_run import ActiveRun
@@ -44,8 +46,7 @@ _MAX_BEGINNINGS = 10
 _NOT_AN_OBJECT = "it isn't a JSON object"
 
 
-@dataclass(frozen=True, slots=True)
-class Corrections:
+class Corrections(Struct, frozen=True):
     """How often the model was asked to correct its answer, and the message that asked last."""
 
     used: int = 0

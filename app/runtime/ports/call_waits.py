@@ -1,8 +1,9 @@
 """What a running tool call can wait for: persons, signals, and the run's background tasks."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from app.domain.children.background_tasks import TaskStatus
 from app.domain.ids import TaskId
@@ -26,8 +27,7 @@ class Events(Protocol):
         """The payload for the call's next wait for this name and key; without one the call suspends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalGiven:
+class ApprovalGiven(Struct, frozen=True, kw_only=True):
     """A person's approval of what a running tool asked."""
 
     decided_by: str
@@ -38,8 +38,7 @@ class ApprovalGiven:
     """The arguments as the person edited them, with which the tool is called now; None without an edit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedReply:
+class CarriedReply(Struct, frozen=True, kw_only=True):
     """A person's reply to a question of the call, with what the question's ticket carried for the tool."""
 
     carry: JsonObject

@@ -1,14 +1,14 @@
 """Files that messages refer to, as models get them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from app.domain.ids import FileId
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedFile:
+class LoadedFile(Struct, frozen=True):
     """The bytes of a file as base64."""
 
     media_type: str

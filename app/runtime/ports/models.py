@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.ids import CallId
 from app.domain.inference.options import NO_OPTIONS, InferenceOptions
@@ -17,8 +18,7 @@ from app.domain.tools.tool_calls import ToolDescriptor
 from app.runtime.ports.outputs import NativeOutput
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One inference. `messages` are ready for the provider: each call has one result."""
 
     system_prompt: str
@@ -41,8 +41,7 @@ class StopReason(StrEnum):
     CONTENT_FILTER = "content_filter"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenUsage:
+class TokenUsage(Struct, frozen=True, kw_only=True):
     """As reported by the provider: negative numbers become 0, missing ones None."""
 
     prompt_tokens: int | None = None
@@ -53,37 +52,31 @@ class TokenUsage:
     thinking_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextChunk:
+class TextChunk(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningChunk:
+class ReasoningChunk(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallOpened:
+class CallOpened(Struct, frozen=True):
     id: CallId
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(Struct, frozen=True):
     id: CallId
     args_delta: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSoFar:
+class UsageSoFar(Struct, frozen=True):
     """What the provider has reported before the end. It counts if the stream has no `ModelFinished`."""
 
     usage: TokenUsage
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderParts:
+class ProviderParts(Struct, frozen=True):
     """Parts of the answer that are complete, by their position in it. A later chunk replaces the same positions.
 
     Models send them only if their provider wants data back. `issuer` says to whom the data may be sent.
@@ -93,15 +86,13 @@ class ProviderParts:
     parts: Mapping[int, ProviderPart]
 
 
-@dataclass(frozen=True, slots=True)
-class Citations:
+class Citations(Struct, frozen=True):
     """All citations of the answer so far, with their places in its text. A later chunk replaces them."""
 
     citations: tuple[Citation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFinished:
+class ModelFinished(Struct, frozen=True):
     """Last item of every complete stream."""
 
     stop_reason: StopReason

@@ -1,8 +1,9 @@
 """Structured output: its format, and models whose providers write it themselves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject
 from app.domain.runs.output_specs import OutputSpec
@@ -16,8 +17,7 @@ class OutputFormat(Protocol):
         """Return what is wrong with a final answer, or None if it fits the schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class NativeOutput:
+class NativeOutput(Struct, frozen=True):
     """The format that the provider itself is asked for."""
 
     name: str

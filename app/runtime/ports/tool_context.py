@@ -3,8 +3,9 @@
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from app.domain.agents.specs import AgentSpec
 from app.domain.deps import NO_DEPS, Deps
@@ -41,8 +42,7 @@ async def _no_messages() -> Sequence[str]:
 async def _no_wait() -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True, kw_only=True):
     """The context of a running call. A tool's parameter with this annotation receives it.
 
     `closed` is set when the call has ended, timed out or been cancelled; later output is dropped. A sync

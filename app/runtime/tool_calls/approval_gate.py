@@ -12,17 +12,18 @@ Of the plugins' requests `Block` comes first, then `Suspend`, `WaitFor` and `Set
 requests that of the earlier plugin counts.
 """
 
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from app.domain.children.child_runs import delegate_tool_name
 from app.domain.ids import AgentId
 from app.domain.json_values import Json, as_object
 from app.domain.rules.rules import Behavior, decide_by_rules, denied_by_rule
 from app.domain.runs.limits import OnLimit
+from app.domain.structs import replace
 from app.domain.threads.messages import ToolCall
 from app.domain.tickets.tickets import TicketKind
 from app.domain.tools.tool_calls import (
@@ -55,52 +56,45 @@ R = TypeVar("R", Block, Suspend, SetResult)
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CallRefused:
+class CallRefused(Struct, frozen=True):
     """The call can't run; `result` is its error."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswered:
+class CallAnswered(Struct, frozen=True):
     """The call doesn't run, because a plugin or the search for tools gave its result."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MustAsk:
+class MustAsk(Struct, frozen=True):
     """The call waits for a person's decision or for an event."""
 
     request: SuspensionRequest
     kind: TicketKind
 
 
-@dataclass(frozen=True, slots=True)
-class CallForbidden:
+class CallForbidden(Struct, frozen=True):
     """The call doesn't run, and the run ends."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AsTask:
+class AsTask(Struct, frozen=True):
     """The call becomes a background task."""
 
 
-@dataclass(frozen=True, slots=True)
-class AsChild:
+class AsChild(Struct, frozen=True):
     """The call starts a run of another agent. The call waits for it, or the background task does."""
 
     agent_id: AgentId
     in_background: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OverLimit:
+class OverLimit(Struct, frozen=True):
     """The run's limit of tool calls is reached: the call waits for a higher limit, or the run ends."""
 
     waits: bool

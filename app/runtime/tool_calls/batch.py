@@ -5,7 +5,6 @@ never executed again, and a call that a crash interrupted is known as such.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from app import telemetry
 from app.domain.checkpoints import CheckpointSaved
@@ -16,6 +15,7 @@ from app.domain.events.tool_call_events import ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, TicketKey
 from app.domain.json_values import Json, JsonObject
 from app.domain.runs.terminations import Termination
+from app.domain.structs import replace
 from app.domain.threads.messages import Message, Role
 from app.domain.tickets.opening import kind_of_suspension
 from app.domain.tickets.ticket_json import ticket_to_json

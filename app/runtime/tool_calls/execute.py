@@ -1,16 +1,17 @@
 """Executes one call: retries it where that is safe, and collects its state changes."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
+from msgspec import Struct
 
 from app.clock import sleep
 from app.domain.errors import OutcomeUnknown, OwnershipLost
 from app.domain.json_values import Json, as_object
 from app.domain.memories.memories import owner_for
 from app.domain.runs.run_info import run_info
+from app.domain.structs import replace
 from app.domain.tickets.tickets import OUTCOME_UNKNOWN_ACTION, Ticket
 from app.domain.tools.tool_calls import (
     CallState,
@@ -35,8 +36,7 @@ MAX_PAUSE_SECONDS = 2.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(Struct, frozen=True):
     """The input of a suspended call that runs again, and the ticket by which a person approved it, if any."""
 
     ticket: Ticket | None
@@ -47,21 +47,19 @@ class Resumption:
         return self.ticket is not None
 
 
-@dataclass(frozen=True, slots=True)
-class CallSpan:
+class CallSpan(Struct, frozen=True):
     """When a call was handed to its tool, and how long that took, with all tries."""
 
     started_at: datetime
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """A call's result and its state changes."""
 
     result: ToolResult
     changes: tuple[Change, ...] = ()
-    span: CallSpan | None = field(default=None, compare=False)
+    span: CallSpan | None = None
     """When its tool ran; None if this process didn't run it."""
 
     @property

@@ -6,10 +6,10 @@ The tool answers `Happened`        ─► its result is the result of the call
 A tool without a reconciler counts as `DontKnow`.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard, assert_never
 
 import structlog
+from msgspec import Struct
 
 from app.domain.json_values import JsonObject, as_object
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow, ReconciledResult
@@ -22,13 +22,11 @@ from app.runtime.tool_calls.execute import Executed, context_for
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Rerun:
+class Rerun(Struct, frozen=True):
     """The call may be executed again, under the same key."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskHuman:
+class AskHuman(Struct, frozen=True):
     """Only a person can find out whether the call took effect; `why` is the tool's explanation."""
 
     why: str | None

@@ -5,12 +5,12 @@ wins. The later call keeps its result, and the result names the dropped changes.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
 
 from app.domain.ids import CallId
 from app.domain.json_values import Json
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import CallState, ToolResult, UnreportedOutcome
 from app.runtime.active_run import ActiveRun
 from app.runtime.state import Change, ChangeBatch, conflict_between

@@ -1,8 +1,9 @@
 """Tickets of calls, with the placeholder messages and events until the result is known."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
 
 from app.clock import new_id
 from app.domain.events.agent_events import AgentEvent
@@ -10,6 +11,7 @@ from app.domain.events.ticket_events import TicketOpened
 from app.domain.events.tool_call_events import ToolCallDone
 from app.domain.ids import TicketKey
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.threads.messages import Message
 from app.domain.tickets.opening import ticket_for, ticket_name
 from app.domain.tickets.terms import NO_TERMS, TicketTerms, policy_of_request
@@ -21,8 +23,7 @@ from app.domain.tools.tool_calls import CallState, CallStatus, SuspensionRequest
 from app.runtime.active_run import ActiveRun
 
 
-@dataclass(frozen=True, slots=True)
-class CallTicket:
+class CallTicket(Struct, frozen=True):
     """A suspended call, with the message and events that its ticket's commit writes.
 
     The placeholder message makes sure that every call in the log has a result. A call that a limit holds

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.json_values import Json, JsonObject, as_object
 from app.domain.tools.tool_calls import Effect, ToolDescriptor, ToolResult
@@ -70,8 +71,7 @@ class SearchTool:
         return ToolResult.error(self._descriptor.name, "tools can be searched by a run only")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSearch:
+class ToolSearch(Struct, frozen=True):
     """An agent's search tool, and the tools that are shown only after they were asked for."""
 
     tool: SearchTool

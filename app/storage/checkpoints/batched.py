@@ -1,9 +1,10 @@
 """Writes the checkpoints of many runs with one statement. Nearly all checkpoints are written here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
+
+from msgspec import Struct
 
 from app.domain.checkpoints import Checkpoint
 from app.domain.runs.runs import Done, Running, Waiting, WaitingReason
@@ -14,8 +15,7 @@ from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import RawPool
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWritten:
+class CheckpointWritten(Struct, frozen=True):
     """A checkpoint that was written, with the counters of its run's row."""
 
     first_seq: int

@@ -9,14 +9,15 @@ don't change before the run is claimed. The thread's next number shows that they
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 import asyncpg
+from msgspec import Struct
 
 from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import RunId, Tenant, TicketKey, WorkerId
 from app.domain.runs.runs import Running, RunRecord
+from app.domain.structs import replace
 from app.domain.tickets.decisions import Decision, DecisionEffect
 from app.domain.tickets.tickets import NoticeKind, Ticket
 from app.storage.checkpoints.loading import CALLS, LOG, MARK, PROGRESS, stored_progress
@@ -112,8 +113,7 @@ ORDER BY part, seq
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class DecidedAndClaimed:
+class DecidedAndClaimed(Struct, frozen=True):
     claimed: ClaimedRun
     first_seq: int
     """The number of the first event."""

@@ -7,9 +7,10 @@ can. Both are fenced by attempt, only append messages, and write all or nothing.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.checkpoints import (
     Checkpoint,
@@ -24,6 +25,7 @@ from app.domain.events.run_events import PauseRequested, RolledBack
 from app.domain.runs.runs import Done, Running, RunRecord, RunStatus, Waiting, WaitingReason
 from app.domain.runs.terminations import Cancelled, NaturalEnd
 from app.domain.signals import MatchWait
+from app.domain.structs import replace
 from app.domain.threads.threads import Thread
 from app.domain.tickets.tickets import TicketKind, can_resume
 from app.storage.checkpoints.statement import checkpoint_query
@@ -36,8 +38,7 @@ from app.storage.threads import inputs, rollbacks, threads
 from app.storage.tickets import child_tickets, signals, tickets
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipMismatch:
+class OwnershipMismatch(Struct, frozen=True):
     """Nothing was written: the run has another attempt or status than the writer expected."""
 
 

@@ -5,10 +5,11 @@ Columns of `runs` that a checkpoint writes are named once, in `_WRITTEN`, and ge
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Self
+
+from msgspec import Struct
 
 from app.domain.checkpoints import Checkpoint
 from app.domain.json_values import storable
@@ -186,8 +187,7 @@ FROM head JOIN run ON run.i = head.i
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Parts(Struct, frozen=True, kw_only=True):
     """The parts of the statement that these checkpoints need. Each costs Postgres time, also without rows."""
 
     messages: bool

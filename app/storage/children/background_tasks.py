@@ -4,10 +4,10 @@ A transaction that creates or ends a task holds the lock of its run, whose row c
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, exists, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -203,8 +203,7 @@ RETURNING t.*, locked.lost_owner
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedTask:
+class ClaimedTask(Struct, frozen=True):
     """A task that this worker owns under a new attempt. `taken_over`: its last owner died."""
 
     tenant: Tenant

@@ -1,9 +1,10 @@
 """Appends the events of many runs in one statement, and finds out whether a lost commit took place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.storage.events.columns import EVENTS, event_values
@@ -43,8 +44,7 @@ JOIN event_heads h ON h.tenant = w.tenant AND h.thread_id = w.thread_id
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(Struct, frozen=True):
     """The events of one run since its last flush, with the attempt that emitted them."""
 
     tenant: Tenant

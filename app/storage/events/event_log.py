@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Text, Uuid, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -26,8 +26,7 @@ _DECODED_AT_ONCE = 200
 """Events that are decoded before the event loop gets control."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventEntry:
+class EventEntry(Struct, frozen=True):
     """An encoded event without a number."""
 
     step: int | None
@@ -35,8 +34,7 @@ class EventEntry:
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedEvent:
+class LoggedEvent(Struct, frozen=True, kw_only=True):
     """An event of the log. `from_seq` is set if the events from there on were merged into it."""
 
     seq: int
@@ -135,8 +133,7 @@ ORDER BY e.seq
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class EventPage:
+class EventPage(Struct, frozen=True):
     """Some events in order, and the last number of the thread when they were read."""
 
     events: tuple[LoggedEvent, ...]

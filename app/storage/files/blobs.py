@@ -6,10 +6,10 @@ file, and uploads that broke off, are deleted by retention. Bytes in S3 are dele
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import delete, exists, func, null, select, tuple_, update
 
 from app.domain.errors import FilesUnavailable
@@ -44,8 +44,7 @@ ORDER BY deleted_at LIMIT 100
 _FORGET = "DELETE FROM blobs WHERE tenant = $1 AND id = $2 AND deleted_at IS NOT NULL"
 
 
-@dataclass(frozen=True, slots=True)
-class BlobKey:
+class BlobKey(Struct, frozen=True):
     tenant: Tenant
     id: str
 

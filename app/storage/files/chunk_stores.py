@@ -1,8 +1,9 @@
 """Where the bytes of files are stored: the protocol, and its implementation by rows in Postgres."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from app.domain.errors import BytesDeleted
 from app.domain.files.files import CHUNK_BYTES
@@ -35,8 +36,7 @@ class ChunkStore(Protocol):
         """Delete all chunks of a blob, also if none or only some are there."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresChunks:
+class PostgresChunks(Struct, frozen=True):
     """Chunks are rows. No connection is held between two of them."""
 
     pool: RawPool

@@ -1,7 +1,8 @@
 """The bytes of files: new ones go to the configured store, and all are read from where they are."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.errors import BytesDeleted, FilesUnavailable
 from app.storage.files import blobs
@@ -10,8 +11,7 @@ from app.storage.files.chunk_stores import ChunkStore, PostgresChunks
 from app.storage.postgres.database import RawPool
 
 
-@dataclass(frozen=True, slots=True)
-class FileBytes:
+class FileBytes(Struct, frozen=True):
     """Reads and writes bytes. Without `remote`, new ones go to Postgres."""
 
     pool: RawPool

@@ -1,7 +1,6 @@
 """The files that tools have saved, by run and call. The caller holds the lock of the run."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from sqlalchemy import func, insert, select
 
 from app.domain.ids import CallId, FileId, RunId, Tenant
@@ -10,8 +9,7 @@ from app.storage.postgres.database import Connection
 from app.storage.tables import files, saved_files
 
 
-@dataclass(frozen=True, slots=True)
-class SavingCall:
+class SavingCall(Struct, frozen=True):
     """The call that saves a file. Its key is the same for every execution of the call."""
 
     call_id: CallId

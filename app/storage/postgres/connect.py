@@ -1,11 +1,11 @@
 """Opens connections to Postgres: settings, pools, and the preparation of each connection."""
 
 import json
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.storage.postgres.connection import Row
 from app.storage.postgres.errors import OutageLog
@@ -49,8 +49,7 @@ _PLAN_EACH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseOptions:
+class DatabaseOptions(Struct, frozen=True):
     """`pgbouncer` means transaction pooling: no prepared statements, no session settings."""
 
     pool_size: int = 10

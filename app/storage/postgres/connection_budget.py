@@ -1,6 +1,6 @@
 """Compares the server's connection limit with what all processes may open."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.storage.postgres.connect import QUEUE_CONNECTIONS
 from app.storage.postgres.database import RawPool
@@ -17,8 +17,7 @@ _PROCESSES = "SELECT count(*) FROM workers WHERE heartbeat_at > now() - interval
 LISTENING = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionBudget:
+class ConnectionBudget(Struct, frozen=True):
     """The available connections, and how many each of the living processes may open."""
 
     available: int

@@ -5,10 +5,10 @@ as executing its text, so a frequent statement is a constant: `prepared(…)` co
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
 from sqlalchemy import Dialect, Executable, TextClause, Uuid
 from sqlalchemy.dialects.postgresql.asyncpg import PGCompiler_asyncpg, PGDialect_asyncpg
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -23,8 +23,7 @@ CACHED_STATEMENTS = 500
 _RETURNS_ROWS = ("SELECT", "WITH")
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """SQL text, its arguments in order, and whether it returns rows."""
 
     text: str

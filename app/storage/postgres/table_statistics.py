@@ -5,7 +5,7 @@ a key in an index that has its columns elsewhere, and read all of it. New statis
 Autovacuum writes them too, but only once a minute.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.storage.postgres.database import RawPool
 
@@ -21,8 +21,7 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Analyzed:
+class Analyzed(Struct, frozen=True):
     """The tables that were analysed, and those that frequent statements search and that the statistics show as empty."""
 
     now: tuple[str, ...]

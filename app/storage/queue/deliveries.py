@@ -7,10 +7,10 @@ meanwhile.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from msgspec.structs import asdict
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (
     QueryBuilderEnvironment,

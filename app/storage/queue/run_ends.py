@@ -4,9 +4,9 @@ A worker claims a call for some time, and deletes its row when the hooks have re
 claims it. A call whose worker has died is due again.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, delete, func, insert, literal, or_, select, update
 
 from app.domain.children.followups import CALL_RUN_END, CallRunEnd
@@ -19,8 +19,7 @@ from app.storage.tables import pending_run_ends as table
 from app.storage.tables import threads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRunEnd:
+class PendingRunEnd(Struct, frozen=True, kw_only=True):
     """The run's thread as it was at the end of the run."""
 
     log_end: int

@@ -1,11 +1,11 @@
 """How a run starts to execute: `admit` creates a run that executes at once, `claim` takes an existing one."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import asyncpg
+from msgspec import Struct
 
 from app.domain.checkpoints import PendingEvent
 from app.domain.claims.claimed_run import ClaimedRun
@@ -84,13 +84,12 @@ SELECT thread.first_seq, thread.state, thread.key, head.seq FROM thread, head
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedRow:
+class AdmittedRow(Struct, frozen=True):
     """A run that was created and is owned by this process. Its messages start at `first_message_seq`."""
 
     first_message_seq: int
     event_seq: int
-    thread_state: JsonObject = field(default_factory=dict)
+    thread_state: JsonObject = {}
     thread_key: str | None = None
 
 
@@ -227,8 +226,7 @@ FROM claimed CROSS JOIN counted CROSS JOIN thread LEFT JOIN head ON true
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRow:
+class ClaimedRow(Struct, frozen=True):
     """A run that this process owns under a new attempt. `taken_over`: its last owner died."""
 
     record: RunRecord

@@ -1,8 +1,8 @@
 """Why a run doesn't progress: its owner's heartbeat, living workers, its position in the thread's queue."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import func, select
 
 from app.domain.ids import WorkerId
@@ -11,8 +11,7 @@ from app.storage.postgres.database import Connection
 from app.storage.tables import runs, workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """The process that owns a run, with its last heartbeat."""
 
     id: WorkerId

@@ -1,8 +1,8 @@
 """What a table of runs shows besides their records: what each was asked, and how many runs it has started."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import text
 
 from app.domain.ids import RunId, Tenant
@@ -31,8 +31,7 @@ LEFT JOIN LATERAL (
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class RowDetails:
+class RowDetails(Struct, frozen=True):
     """The beginning of the first message that a run was started with, and its number of child runs."""
 
     preview: str = ""

@@ -1,9 +1,9 @@
 """Runs: rows, cancel requests and releases. Writers hold the locks they name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
 from sqlalchemy import (
     bindparam,
     func,
@@ -23,8 +23,7 @@ from app.storage.postgres.statements import prepared
 from app.storage.tables import runs
 
 
-@dataclass(frozen=True, slots=True)
-class RunKey:
+class RunKey(Struct, frozen=True):
     """What a delivery names: a run, and the attempt that it had when the delivery was queued."""
 
     tenant: Tenant
@@ -263,8 +262,7 @@ async def count_task_ended(connection: Connection, tenant: Tenant, run_id: RunId
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunStream:
+class RunStream(Struct, frozen=True):
     """Where a run's events are: its thread, the number of its first one, and whether there will be more."""
 
     thread_id: ThreadId
@@ -304,8 +302,7 @@ FROM runs r WHERE r.tenant = $1 AND r.id = $2
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StoredStatus:
+class StoredStatus(Struct, frozen=True):
     """A run's status, and whether it waits until a person acts: decides whether a stream stays open."""
 
     status: RunStatus

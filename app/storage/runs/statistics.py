@@ -4,9 +4,9 @@ No count reads more rows than it is allowed to, so that a large table makes it l
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import text
 
 from app.domain.ids import AgentId, Tenant
@@ -50,8 +50,7 @@ GROUP BY begins_at, type
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class UnfinishedCount:
+class UnfinishedCount(Struct, frozen=True):
     """Runs with the same status, and what they wait for."""
 
     status: RunStatus
@@ -62,8 +61,7 @@ class UnfinishedCount:
     oldest_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodCount:
+class PeriodCount(Struct, frozen=True):
     """Runs that were created in one part of a period and ended in the same way; None: not done."""
 
     begins_at: datetime

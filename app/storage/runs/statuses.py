@@ -1,7 +1,8 @@
 """The status of the runs that occupy some threads, or that were the last ones there."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.ids import AgentId, RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunStatus
@@ -15,8 +16,7 @@ WHERE t.tenant = $1 AND t.id = ANY($2::uuid[])
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatusNow:
+class RunStatusNow(Struct, frozen=True):
     run_id: RunId
     thread_id: ThreadId
     agent_id: AgentId

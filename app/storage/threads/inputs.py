@@ -5,9 +5,9 @@ locks this row sees all of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
 from sqlalchemy import func, insert, select, update
 
 from app.domain.ids import InputId, RunId, Tenant, ThreadId
@@ -57,8 +57,7 @@ async def queue(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Entered:
+class Entered(Struct, frozen=True):
     """New messages of a log, and those of them that were pending inputs."""
 
     log: list[LoggedMessage]

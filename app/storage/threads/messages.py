@@ -5,7 +5,6 @@ Messages that were rolled back are left out for models, and in lists unless a cl
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import cast, func, insert, select
@@ -15,6 +14,7 @@ from app.clock import yield_to_loop
 from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.runs.runs import RunRecord
 from app.domain.slices import PageRequest, Slice
+from app.domain.structs import replace
 from app.domain.threads.messages import LoggedMessage, Message, MessageFilter, Role
 from app.storage.codec import Row, insert_messages, message_of, message_values
 from app.storage.page_rows import page_of

@@ -1,7 +1,8 @@
 """Messages that clients sent to a thread: found by their ids, with the run that reads them."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.domain.ids import MessageId, RunId, Tenant, ThreadId
 from app.domain.threads.messages import LoggedMessage, Message, MessageRange
@@ -41,8 +42,7 @@ SELECT * FROM messages WHERE tenant = :tenant AND thread_id = :thread_id AND seq
 """)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownMessage:
+class KnownMessage(Struct, frozen=True, kw_only=True):
     """A message of a thread: at `seq` of its log, or pending for the run `pending_for`."""
 
     message: Message

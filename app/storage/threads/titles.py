@@ -5,8 +5,8 @@ after few threads of the list.
 """
 
 import re
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import ARRAY, ColumnElement, any_, func, literal, select, text
 
 from app.domain.ids import Tenant
@@ -19,8 +19,7 @@ _WORD = re.compile(r"\w+")
 _SIMPLE = text("'simple'::regconfig")
 
 
-@dataclass(frozen=True, slots=True)
-class TitleSearch:
+class TitleSearch(Struct, frozen=True):
     """A condition for threads. If the words are frequent, no index is used for it."""
 
     condition: ColumnElement[bool]

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Text, cast, exists, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -34,8 +34,7 @@ NO_THREAD = ThreadId("00000000-0000-0000-0000-000000000000")
 EVENTS_PER_READ = 500
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedEvent:
+class AuditedEvent(Struct, frozen=True):
     """An event about a call: its ticket was decided or expired, or the call finished."""
 
     seq: int

@@ -6,8 +6,8 @@ under the ancestor's lock.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, exists, select, text
 
 from app.domain.ids import RunId, Tenant, TicketKey
@@ -45,8 +45,7 @@ ON CONFLICT (tenant, run_id, ticket) DO UPDATE SET status = excluded.status, upd
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class TicketChange:
+class TicketChange(Struct, frozen=True):
     """What a stream has to show next about a ticket below. `ticket` is None once its row was deleted."""
 
     id: TicketKey

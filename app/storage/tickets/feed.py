@@ -4,9 +4,9 @@ A writer inserts a notice without a number, so that it waits for no other commit
 notices, one reader at a time. So no number is used twice, and no notice appears before one that was read.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import func, select, text
 
 from app.domain.ids import Tenant
@@ -69,8 +69,7 @@ SELECT count(*) FROM deleted
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A change of a ticket. `decision` is set for the kinds that a decision causes."""
 
     number: int
@@ -80,8 +79,7 @@ class Notice:
     decision: Decision | None
 
 
-@dataclass(frozen=True, slots=True)
-class Notices:
+class Notices(Struct, frozen=True):
     """Some notices in order, and the last number of the feed when they were read."""
 
     notices: tuple[Notice, ...]

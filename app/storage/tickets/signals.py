@@ -5,9 +5,9 @@ first has committed. It is taken after the locks of thread, run and tickets, and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
+from msgspec import Struct
 from sqlalchemy import and_, delete, exists, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -32,8 +32,7 @@ _is_open_event = and_(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingTicket:
+class WaitingTicket(Struct, frozen=True):
     """An open ticket that a signal may answer."""
 
     ticket: TicketKey

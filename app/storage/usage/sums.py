@@ -7,8 +7,9 @@ A row of the ledger has the time at which its transaction began. So an hour is s
 began before its end.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from app.storage.postgres.database import Connection
 from app.storage.postgres.named_parameters import NamedSql
@@ -74,8 +75,7 @@ DELETE FROM usage_days USING moved WHERE at < moved.since
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
+class Hour(Struct, frozen=True):
     begin: datetime
     end: datetime
 

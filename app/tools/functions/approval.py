@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
@@ -25,8 +26,7 @@ Approval: TypeAlias = bool | str | Callable[..., Question | Awaitable[Question]]
 """True, conditions on the arguments, or a function of the arguments and the context."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalCheck:
+class ApprovalCheck(Struct, frozen=True):
     """Decides whether a call needs approval: by a rule, or by a function. Without both, every call does."""
 
     tool_name: str

@@ -4,13 +4,13 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from app.domain.errors import EventWaitInvalid, QuestionInvalid
 from app.domain.events.agent_events import AgentEvent
 from app.domain.json_values import Json, JsonObject
+from app.domain.structs import replace
 from app.runtime.ports.call_waits import ApprovalGiven, Events, Questions
 from app.runtime.ports.tool_context import ToolContext
 from app.tools.functions.output_pacing import ThreadEmitter, WaitForCapacity, paced

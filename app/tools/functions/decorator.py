@@ -6,8 +6,9 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError, DecisionRejected, HoldfastError
 from app.domain.json_values import Json, JsonObject, as_object
@@ -34,8 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_RETRIES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionTool(Generic[P, R]):
+class FunctionTool(Struct, Generic[P, R], frozen=True, kw_only=True):
     """A function as a `Tool`. It can still be called like the function."""
 
     function: Callable[P, R]

@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, get_type_hints
+
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
@@ -23,8 +24,7 @@ ARGUMENTS = "arguments"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciler:
+class Reconciler(Struct, frozen=True):
     """A function of a call's idempotency key, and optionally of its context and its arguments."""
 
     function: Callable[..., Any]

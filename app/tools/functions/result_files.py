@@ -1,12 +1,15 @@
 """Files in the result of a tool: saved as artifacts of the run, and shown to the model and to clients."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.errors import FileNotSaved
 from app.domain.files.readable import media_type_for_models
 from app.domain.ids import FileId
+from app.domain.structs import replace
 from app.domain.threads.messages import FileSource, Media
 from app.domain.tools.tool_calls import ResultStatus, ToolResult
 from app.runtime.ports.tool_context import ToolContext
@@ -24,8 +27,7 @@ class ToolFile:
     media_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResultWithFiles:
+class ResultWithFiles(Struct, frozen=True):
     """A tool's result with files. Each one is a `ToolFile`, or the id of a file that was saved before.
 
     The model reads images, recordings, videos and PDFs behind the value. It is told the ids of other files.

@@ -1,13 +1,13 @@
 """Converts the return value of a function to a result that can be stored, shown and read by a model."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject, as_object, compact, storable, storable_text
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ResultStatus, SuspensionRequest, ToolDescriptor, ToolResult
 from app.tools.functions.truncated_copy import TruncatedCopy
 from app.tools.result_limits import MAX_ERROR_CHARACTERS, cut_to_bytes, shortened

@@ -3,9 +3,9 @@
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
@@ -23,8 +23,7 @@ class InvalidArguments(HoldfastError):
     """Arguments that a tool can't use. A tool may raise it for rules that a schema can't express."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(Struct, frozen=True, kw_only=True):
     """A function's parameters: `schema` describes those of the model, `context_names` those of the runtime."""
 
     schema: JsonObject

@@ -9,11 +9,11 @@ import inspect
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app.domain.deps import Deps
 from app.domain.errors import ConfigurationError
@@ -25,8 +25,7 @@ Opener: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class StartupFunction:
+class StartupFunction(Struct, frozen=True):
     """A function that opens resources, with the place of its definition."""
 
     function: Opener

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 import structlog
+from msgspec import Struct
 
 from app.domain.errors import HoldfastError, OutcomeUnknown
 from app.domain.json_values import JsonObject
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ToolDescriptor, ToolResult
 from app.runtime.ports.call_waits import CarriedReply
 from app.runtime.ports.tool_context import ToolContext
@@ -57,8 +58,7 @@ _STATE_FORGOTTEN = "state"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class McpCall:
+class McpCall(Struct, frozen=True):
     """A call for one run. It begins, or continues with what people have replied."""
 
     server: McpServer

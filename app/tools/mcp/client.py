@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from app.domain.errors import HoldfastError
 from app.domain.json_values import Json, JsonObject
@@ -50,8 +51,7 @@ class RequestRefused(HoldfastError):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTools:
+class ServerTools(Struct, frozen=True, kw_only=True):
     """All tools that a server lists, as it describes them."""
 
     tools: Sequence[JsonObject]
@@ -59,8 +59,7 @@ class ServerTools:
     """Seconds for which the server says that the list is valid."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFile:
+class ServerFile(Struct, frozen=True):
     """An image, a recording or another file in a result, as base64. `part` is its place in the parts."""
 
     part: int
@@ -69,8 +68,7 @@ class ServerFile:
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
+class ServerAnswer(Struct, frozen=True):
     """The result of a call. `parts` describe content that isn't text."""
 
     text: str
@@ -80,8 +78,7 @@ class ServerAnswer:
     files: Sequence[ServerFile] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """A question of a server: a form with a schema, or an address that a person has to visit."""
 
     message: str
@@ -89,8 +86,7 @@ class Question:
     url: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskHandle:
+class TaskHandle(Struct, frozen=True, kw_only=True):
     """The server continues the call as a task, and is asked for the result later."""
 
     id: str
@@ -98,8 +94,7 @@ class TaskHandle:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputRequired:
+class InputRequired(Struct, frozen=True, kw_only=True):
     """The server needs answers before it continues the call. `state` comes back to it unchanged."""
 
     questions: Mapping[str, Question]
@@ -110,8 +105,7 @@ class InputRequired:
     """The task that asks, if it isn't the call itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionReply:
+class QuestionReply(Struct, frozen=True, kw_only=True):
     """The reply to one question: `accept`, `decline` or `cancel`."""
 
     action: str
@@ -138,13 +132,12 @@ class Dialogue(Protocol):
         """Note a new question for a person, and return the reply for now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRequest:
+class ToolRequest(Struct, frozen=True, kw_only=True):
     """One request to call a tool. `replies` and `state` continue an earlier one; `task` asks for its task."""
 
     tool: str
     arguments: JsonObject
-    meta: JsonObject = field(default_factory=dict)
+    meta: JsonObject = {}
     replies: Mapping[str, QuestionReply] | None = None
     state: str | None = None
     task: str | None = None
@@ -177,8 +170,7 @@ class McpClient(Protocol):
         """Ask the server to end a task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientEvents:
+class ClientEvents(Struct, frozen=True, kw_only=True):
     """What a client reports besides the results of its calls."""
 
     on_tools_changed: Callable[[], None]

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from app.domain.json_values import JsonObject, as_object, compact, storable
 from app.domain.tools.tool_calls import Effect
 from app.tools.mcp.names import digest_of, model_name, visible
@@ -72,12 +74,11 @@ class ToolListings(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """The usable tools of a server by their own name, and why others are left out."""
 
-    tools: Mapping[str, ListedTool] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, ListedTool] = {}
+    left_out: Mapping[str, str] = {}
     fresh_for: float | None = None
 
 

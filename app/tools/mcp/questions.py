@@ -5,9 +5,11 @@ ticket is decided, the call runs again, and the reply continues it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from app.domain.json_values import Json, JsonObject, as_object, compact, digest
 from app.domain.tickets.tickets import ASK_SERVER_ACTION, VISIT_ACTION
@@ -30,14 +32,13 @@ class ExchangeRefused(Exception):
     """What a server asks or offers can't be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """What a ticket carries for the server: the state of the call, and the keys of its questions."""
 
     tool_digest: str
     state: str | None = None
     keys: Sequence[str] = ()
-    is_form: Mapping[str, bool] = field(default_factory=dict)
+    is_form: Mapping[str, bool] = {}
     rounds: int = 1
     restarts: int = 0
     """How often the call began again, because the server had forgotten its question."""

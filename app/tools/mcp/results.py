@@ -2,12 +2,12 @@
 
 import binascii
 from base64 import b64decode
-from dataclasses import replace
 
 from app.domain.errors import FileNotSaved, HoldfastError, OwnershipLost
 from app.domain.files.files import MAX_NAME_CHARACTERS
 from app.domain.files.signatures import SIGNATURE_BYTES, media_type_by_signature
 from app.domain.json_values import storable_text
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ResultStatus, ToolDescriptor, ToolResult
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tool_files import OpenFile

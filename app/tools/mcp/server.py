@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.domain.errors import HoldfastError
@@ -42,8 +43,7 @@ MAX_LISTS = 256
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateReport:
+class StateReport(Struct, frozen=True, kw_only=True):
     """The state of a server in one process."""
 
     state: str

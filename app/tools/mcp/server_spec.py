@@ -6,6 +6,8 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import Struct
+
 from app.domain.rules.globs import Glob
 
 MAX_TOOLS = 128
@@ -48,8 +50,7 @@ class Grant(StrEnum):
     AUTHORIZATION_CODE = "authorization_code"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OAuthSpec:
+class OAuthSpec(Struct, frozen=True, kw_only=True):
     """How access tokens for a server are got."""
 
     issuer: str

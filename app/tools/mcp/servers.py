@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+
+from msgspec import Struct
 
 from app.clock import SystemClock
 from app.domain.agents.mcp_references import MCP_SEPARATOR
@@ -13,6 +14,7 @@ from app.domain.errors import ConfigurationError
 from app.domain.ids import AgentId, AgentVersion
 from app.domain.redaction import Redact
 from app.domain.rules.globs import Glob
+from app.domain.structs import replace
 from app.runtime.agent import AgentLookup, Agents, ResolvedAgent
 from app.runtime.ports.tools import Tool
 from app.tools.mcp.authorize_tool import AuthorizeTool
@@ -172,8 +174,7 @@ def _library() -> OpenLibraryClient:
     return open_client
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsWithMcpTools:
+class AgentsWithMcpTools(Struct, frozen=True):
     """The agents of one run. An activation works with the tools that were listed when it began."""
 
     agents: Agents

@@ -6,12 +6,14 @@ task's id. So a call of hours survives restarts of both sides, and a server that
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from app.clock import sleep
 from app.domain.json_values import JsonObject
 from app.domain.signals import EventWait
+from app.domain.structs import replace
 from app.domain.tools.tool_calls import ResumeMode, SuspensionRequest
 from app.runtime.ports.call_waits import CarriedReply
 from app.runtime.tool_calls.call_events import WAIT_ACTION
@@ -33,8 +35,7 @@ _MAX_MESSAGE_CHARACTERS = 500
 Answer: TypeAlias = ServerAnswer | InputRequired | TaskHandle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitForTask:
+class WaitForTask(Struct, frozen=True, kw_only=True):
     """What the ticket of a waiting call carries."""
 
     task: str

@@ -6,12 +6,12 @@ at most as many steps as the schema has values. The check of a value limits that
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
 import jsonschema_rs
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import JsonObject
@@ -51,8 +51,7 @@ class UnsupportedSchema(ConfigurationError):
     """A schema outside of the subset. The message names the keyword and its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaSize:
+class SchemaSize(Struct, frozen=True):
     values: int = 0
     patterns: int = 0
     depth: int = 0

@@ -1,12 +1,12 @@
 """Compiles JSON Schemas and checks values. A schema never makes it use the network."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
+from msgspec import Struct
 
 from app.domain.errors import ConfigurationError
 from app.domain.json_values import Json, JsonObject
@@ -27,8 +27,7 @@ _BACKTRACKING = jsonschema_rs.FancyRegexOptions(backtrack_limit=5_000)
 """Patterns of a user's own tools may have look-around and back-references."""
 
 
-@dataclass(frozen=True, slots=True)
-class Validator:
+class Validator(Struct, frozen=True):
     compiled: jsonschema_rs.Validator
     schema_values: int
     """Number of the schema's values that one part of a value may be compared with."""

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.rules.globs import BadGlob, Glob
 from app.domain.suggestions import did_you_mean
@@ -31,8 +32,7 @@ class BadSkill(Exception):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True)
-class FrontMatter:
+class FrontMatter(Struct, frozen=True):
     name: str
     description: str
     license: str | None
@@ -102,8 +102,7 @@ def _check_events(yaml: Any, text: str) -> None:
             raise BadSkill("its front matter has too many lists in lists; remove some", line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
+class _Keys(Struct, frozen=True):
     """The keys of a front matter with their lines."""
 
     values: Mapping[str, Any]

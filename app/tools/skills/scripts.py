@@ -9,8 +9,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 MAX_OUTPUT_BYTES = 100_000
 """Of the output, and of the error output."""
@@ -25,8 +26,7 @@ class CantRun(Exception):
     """The script can't be started; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptEnd:
+class ScriptEnd(Struct, frozen=True):
     """`exit_code` is negative for a signal, and None after the time limit."""
 
     exit_code: int | None

@@ -1,8 +1,9 @@
 """One skill, as it was when the agents file was loaded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from app.domain.agents.skills import SkillSpec
 
@@ -10,8 +11,7 @@ SKILL_FILE = "SKILL.md"
 SCRIPTS_FOLDER = "scripts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(Struct, frozen=True, kw_only=True):
     """`spec` is what agents store of it. `files` are the other files, as sorted paths within the folder."""
 
     spec: SkillSpec
@@ -20,8 +20,8 @@ class Skill:
     folder: Path
     files: Sequence[str] = ()
     license: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, str] = {}
+    lines: Mapping[str, int] = {}
     """The lines of the keys in `SKILL.md`, for messages about them."""
 
     @property

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
 
 from app.domain.agents.skills import LOAD_SKILL, READ_SKILL_FILE, RUN_SKILL_SCRIPT
 from app.domain.json_values import digest
+from app.domain.structs import replace
 from app.runtime.ports.tool_context import ToolContext
 from app.runtime.ports.tools import Tool
 from app.runtime.skills.skill_in_use import SKILL_IN_USE
@@ -67,8 +69,7 @@ def skill_tools(skills: Mapping[str, Skill], timeout: float) -> list[Tool]:
     return [load, read, replace(run, descriptor=replace(run.descriptor, digest=pinned))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
+class _Calls(Struct, frozen=True):
     """What the tools do."""
 
     skills: Mapping[str, Skill]

@@ -6,10 +6,11 @@ allows it is rerun, and any other ends with `outcome_unknown`.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import structlog
+from msgspec import Struct
 
 from app.agents.registry import AgentRegistry
 from app.commands.followups.background_tasks import finish_task
@@ -30,6 +31,7 @@ from app.domain.files.files import DEFAULT_MAX_FILE_BYTES
 from app.domain.memories.memories import MemoryPolicy, owner_for
 from app.domain.redaction import Redact, unredacted
 from app.domain.runs.run_info import RunInfo, run_info
+from app.domain.structs import replace
 from app.domain.tools.reconciliation import DidNotHappen, DontKnow
 from app.domain.tools.tool_calls import ToolResult
 from app.events.transaction import EventTransactions
@@ -56,8 +58,7 @@ from app.workers.tool_memory import StoredMemories
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskContext:
+class TaskContext(Struct, frozen=True, kw_only=True):
     """What every execution of a task works with; built once by the composition root."""
 
     database: Database

@@ -3,7 +3,8 @@
 import base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.clock import sleep
 from app.domain.errors import BytesDeleted, FilesUnavailable
@@ -44,8 +45,7 @@ class FileCache:
             self._bytes -= len(removed)
 
 
-@dataclass(frozen=True, slots=True)
-class RunFiles:
+class RunFiles(Struct, frozen=True):
     """Reads the files of one tenant."""
 
     database: Database

@@ -1,7 +1,8 @@
 """The files that tools of a run or a background task save and open, and those of remote agents."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.commands.files.keep_artifact import keep_artifact
 from app.commands.files.save_from_tool import refer_from_tool, save_from_tool
@@ -19,8 +20,7 @@ from app.storage.files.saved_files import SavingCall
 from app.storage.postgres.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToolFiles:
+class StoredToolFiles(Struct, frozen=True):
     """Saving is fenced: a worker that has lost the run or the task raises `OwnershipLost`."""
 
     database: Database

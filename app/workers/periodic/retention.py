@@ -6,10 +6,10 @@ process continues there, also after a crash.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from app import telemetry
 from app.storage import idempotency, retention, workers
@@ -36,8 +36,7 @@ RetentionJob: TypeAlias = Callable[[Connection], Awaitable[tuple[int, bool]]]
 """Does one transaction's work; returns the number of rows, and whether there may be more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionAges:
+class RetentionAges(Struct, frozen=True, kw_only=True):
     """Seconds after which each kind of row is merged or deleted. None keeps the rows."""
 
     deltas: float = 3_600.0

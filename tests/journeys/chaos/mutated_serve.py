@@ -8,7 +8,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +18,7 @@ from app.commands.tickets.decision_types import DecisionRequest
 from app.context import ServiceContext
 from app.domain.ids import RunId
 from app.domain.principals import Principal
+from app.domain.structs import replace
 from app.events import transaction as outgoing
 from app.events.transaction import EventTransactions, Transaction
 from app.storage.events import batched_append

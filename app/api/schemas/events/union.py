@@ -1,10 +1,10 @@
 """The AgentEvents in the OpenAPI document: a union that is discriminated by `event_type`."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
+from msgspec.structs import fields
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas.events.parts import PARTS
@@ -120,7 +120,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
         },
         "required": [
             "event_type",
-            *(each.name for each in own if each.default is MISSING and each.name != IDENTITY),
+            *(each.name for each in own if each.required and each.name != IDENTITY),
         ],
     }
 

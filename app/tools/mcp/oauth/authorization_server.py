@@ -7,12 +7,12 @@ secret. Answers have bounds in size and time, and redirects are not followed.
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
+from msgspec import Struct
 
 from app.clock import Clock
 from app.domain.errors import HoldfastError
@@ -41,8 +41,7 @@ class TokenRefused(AuthorizationServerFailed):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
+class Endpoints(Struct, frozen=True, kw_only=True):
     """What its metadata says."""
 
     token: str

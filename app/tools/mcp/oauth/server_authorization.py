@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from app.clock import Clock
 from app.domain.runs.run_info import RunInfo
 from app.tools.mcp.client import ServerAway
@@ -24,8 +26,7 @@ MAX_SOURCES = 1_000
 """The most holders whose tokens a process keeps in memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenServices:
+class TokenServices(Struct, frozen=True, kw_only=True):
     """What all servers with OAuth share."""
 
     store: TokenStore

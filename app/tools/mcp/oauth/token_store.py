@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from msgspec import Struct
+
 from app.domain.ids import Tenant
 from app.domain.principals import ALL_TENANTS
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """For whom a token was given: a subject of a tenant, or Holdfast itself."""
 
     tenant: Tenant
@@ -20,8 +21,7 @@ class Holder:
 HOLDFAST = Holder(ALL_TENANTS, "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenKey:
+class TokenKey(Struct, frozen=True, kw_only=True):
     """The row of a token. A server that moves to another issuer gets no token of the old one."""
 
     holder: Holder
