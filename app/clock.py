@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Protocol
 
-from uuid_utils.compat import uuid7
+from uuid_utils import uuid7
 
 
 class Clock(Protocol):

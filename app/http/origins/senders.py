@@ -6,6 +6,7 @@ refuses ambiguous requests: a header that comes twice, and a request target with
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 
 from msgspec import Struct
@@ -96,6 +97,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=64)
 def _is_local(host: str) -> bool:
     name = host_name(host)
     return name is not None and is_loopback(name)

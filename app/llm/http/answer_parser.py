@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from app.domain.errors import InferenceFailed
 from app.domain.inference.failures import FailureKind, failed
 from app.domain.json_tokens import has_more_tokens
@@ -16,6 +18,7 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_LINE_TOKENS = 100_000
 """Maximum number of JSON tokens in a line. Parsing more would block the event loop."""
 
+_decode = msgspec.json.Decoder().decode
 _scan = json.JSONDecoder().raw_decode
 
 
@@ -64,9 +67,8 @@ class AnswerParser(ABC):
             self._buffer, self._buffered_bytes = [], 0
         if len(data) > end + 1:
             self._buffer_rest(data[end + 1 :])
-        lines = complete.decode("utf-8", "replace")
-        for line in lines.split("\n"):
-            if line.startswith("data:"):
+        for line in complete.split(b"\n"):
+            if line.startswith(b"data:"):
                 if self.complete or self.failure is not None:
                     break
                 self._read(line)
@@ -91,15 +93,15 @@ class AnswerParser(ABC):
             self._buffer, self._buffered_bytes = [], 0
             self._fail(FailureKind.PROVIDER, "the model's stream has a line without end")
 
-    def _read(self, line: str) -> None:
-        start = 6 if line.startswith("data: ") else 5
-        if len(line) > MAX_LINE_TOKENS and has_more_tokens(line, MAX_LINE_TOKENS):
+    def _read(self, line: bytes) -> None:
+        data = line[5:]
+        if len(data) > MAX_LINE_TOKENS and has_more_tokens(_text(data), MAX_LINE_TOKENS):
             self._fail(FailureKind.PROVIDER, "the model's stream has a chunk that is too large")
             return
         try:
-            event, _ = _scan(line, start)
+            event = _value_in(data)
         except (ValueError, RecursionError):
-            text = line[start:].strip()
+            text = _text(data)
             if self._is_last_line(text):
                 self._finish()
             elif self._at_end:
@@ -117,6 +119,19 @@ class AnswerParser(ABC):
 
     def _fail(self, kind: FailureKind, detail: str) -> None:
         self.failure = self.failure or failed(kind, detail)
+
+
+def _value_in(data: bytes) -> Any:
+    """The JSON value at the beginning of the data. Raises ValueError or RecursionError."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The standard library also takes lone surrogates, huge numbers, and what follows the value.
+        return _scan(_text(data))[0]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").strip()
 
 
 def token_count(value: Any) -> int | None:
