@@ -182,9 +182,7 @@ async def test_each_server_is_listed_called_twenty_times_at_once_killed_in_mid_c
         tool = (await servers.tools_of([f"{name}/*"]))[model_name]
         assert isinstance(tool, McpTool)
         # Hints of some servers are missing; the calls here only read.
-        tool = dataclasses.replace(
-            tool, listed=dataclasses.replace(tool.listed, effect=Effect.READ)
-        )
+        tool = with_effect(tool, Effect.READ)
         report = servers.servers[name].report
         assert report.protocol == one.protocol
         assert set(report.left_out) <= {"simulate-research-query"}, "only tasks are left out"
@@ -204,15 +202,17 @@ async def test_each_server_is_listed_called_twenty_times_at_once_killed_in_mid_c
         [again] = await programs_of(one.spec)
 
         os.kill(again, signal.SIGSTOP)
-        unsafe = dataclasses.replace(
-            tool, listed=dataclasses.replace(tool.listed, effect=Effect.UNSAFE)
-        )
+        unsafe = with_effect(tool, Effect.UNSAFE)
         async with asyncio.TaskGroup() as group:
             lost = group.create_task(outcome_of(unsafe, one.arguments))
             await sent()
             os.kill(again, signal.SIGKILL)
         assert "broke" in lost.result()
     assert await programs_of(one.spec) == []
+
+
+def with_effect(tool: McpTool, effect: Effect) -> McpTool:
+    return dataclasses.replace(tool, listed=dataclasses.replace(tool.listed, effect=effect))
 
 
 async def outcome_of(tool: McpTool, arguments: Mapping[str, Any]) -> str:
@@ -279,9 +279,7 @@ async def test_a_question_of_the_older_protocol_is_a_ticket_or_is_declined() -> 
         declined = await tool.execute({}, replace(context(), carried=Replies([])))
         assert "declined" in declined.text
 
-        safe = dataclasses.replace(
-            tool, listed=dataclasses.replace(tool.listed, effect=Effect.IDEMPOTENT)
-        )
+        safe = with_effect(tool, Effect.IDEMPOTENT)
         waits = await safe.execute({}, replace(context(), carried=Replies([])))
         assert waits.suspension is not None
         assert waits.suspension.response_schema is not None
@@ -290,9 +288,7 @@ async def test_a_question_of_the_older_protocol_is_a_ticket_or_is_declined() -> 
         carry = waits.suspension.carry
     async with opened(server("all", NODE / "mcp-server-everything")) as second:
         tool = await eventually(lambda: asking_tool(second))
-        safe = dataclasses.replace(
-            tool, listed=dataclasses.replace(tool.listed, effect=Effect.IDEMPOTENT)
-        )
+        safe = with_effect(tool, Effect.IDEMPOTENT)
         answer: Json = {"name": "Ann Example", "check": True}
         reply = CarriedReply(carry=json.loads(json.dumps(carry)), action="accept", result=answer)
         answered = await safe.execute({}, replace(context(), carried=Replies([reply])))
