@@ -21,7 +21,7 @@ from app.domain.runs.terminations import SUSPENDED
 from app.domain.threads.inputs import InputStatus
 from app.storage.codec import storable_json
 from app.storage.postgres.database import Connection
-from app.storage.postgres.named_parameters import NamedSql, Rows
+from app.storage.postgres.named_parameters import LONG_TEXT, NamedSql, Rows
 from app.storage.tables import event_heads, events, inputs, retention, runs, tasks
 from app.storage.tickets.audit import AUDITED_EVENTS
 
@@ -126,7 +126,7 @@ async def save_cursor(connection: Connection, job: str, run: FinishedRun) -> Non
 
 # --- events ---------------------------------------------------------------------------------------
 
-_MERGED = Rows("j", {"from_seq": "bigint", "seq": "bigint", "body": "text"})
+_MERGED = Rows("j", {"from_seq": "bigint", "seq": "bigint", "body": LONG_TEXT})
 _DELETE_MERGED = NamedSql(f"""
 DELETE FROM events e USING {_MERGED.sql}
 WHERE e.tenant = :tenant AND e.thread_id = :thread_id AND e.seq >= j.from_seq AND e.seq < j.seq

@@ -1,4 +1,4 @@
-"""Parameters of SQL have names, and rows are arrays of their columns."""
+"""Parameters of SQL have names, and rows are JSON with arrays for their long columns."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from app.storage.postgres.named_parameters import NamedSql, Rows
+from app.storage.postgres.named_parameters import LONG_TEXT, NamedSql, Rows
 
 _COUNTED_BY_HAND = re.compile(r"\$(?:[4-9]|[1-9]\d)")
 
@@ -38,40 +38,38 @@ def test_a_value_of_another_name_is_refused() -> None:
         NamedSql("SELECT :a")(b=1)
 
 
-def test_rows_are_an_array_for_each_column() -> None:
-    rows = Rows("m", {"name": "text", "content": "jsonb", "ids": "uuid[]"}, numbered="i")
+def test_rows_are_one_json_text() -> None:
+    rows = Rows("e", {"id": "uuid", "n": "int", "name": "text"})
     assert rows.sql == (
-        "(SELECT u.name, u.content::jsonb AS content, u.ids::uuid[] AS ids, u.i "
-        "FROM unnest(:m_name::text[], :m_content::text[], :m_ids::text[]) WITH ORDINALITY "
-        "AS u(name, content, ids, i)) AS m"
-    )
-    given: list[Mapping[str, str | None]] = [
-        {"name": "a", "content": "{}", "ids": "{}"},
-        {"name": "b", "content": None, "ids": "{a}"},
-    ]
-    assert rows.values(given) == {
-        "m_name": ["a", "b"],
-        "m_content": ["{}", None],
-        "m_ids": ["{}", "{a}"],
-    }
-    assert rows.values([]) == {"m_name": [], "m_content": [], "m_ids": []}
-
-
-def test_an_array_of_numbers_or_ids_is_one_text() -> None:
-    rows = Rows("e", {"id": "uuid", "n": "int", "seq": "bigint", "step": "int"})
-    assert rows.sql == (
-        "(SELECT u.id, u.n, u.seq, u.step FROM unnest(:e_id::text::uuid[], :e_n::text::int[], "
-        ":e_seq::text::bigint[], :e_step::text::int[]) AS u(id, n, seq, step)) AS e"
+        "(SELECT u.id, u.n, u.name FROM ROWS FROM (json_to_recordset(:e_rows::text::json) "
+        "AS (id uuid, n int, name text)) AS u(id, n, name)) AS e"
     )
     ids = [UUID(int=1), str(UUID(int=2))]
-    given = [{"id": one, "n": n, "seq": -n, "step": None} for n, one in enumerate(ids)]
+    given = [{"id": one, "n": n, "name": None} for n, one in enumerate(ids)]
     assert rows.values(given) == {
-        "e_id": f"{{{ids[0]},{ids[1]}}}",
-        "e_n": "{0,1}",
-        "e_seq": "{0,-1}",
-        "e_step": "{NULL,NULL}",
+        "e_rows": f'[{{"id":"{ids[0]}","n":0,"name":null}},{{"id":"{ids[1]}","n":1,"name":null}}]'
     }
-    assert rows.values([])["e_id"] == "{}"
+    assert rows.values([]) == {"e_rows": "[]"}
+
+
+def test_json_and_long_texts_are_an_array_for_each_column() -> None:
+    columns = {"content": "jsonb", "body": LONG_TEXT, "name": "text", "ids": "uuid[]"}
+    rows = Rows("m", columns, numbered="i")
+    assert rows.sql == (
+        "(SELECT u.content::jsonb AS content, u.body, u.name, u.ids::uuid[] AS ids, u.i "
+        "FROM ROWS FROM (json_to_recordset(:m_rows::text::json) AS (name text, ids text), "
+        "unnest(:m_content::text[]), unnest(:m_body::text[])) WITH ORDINALITY "
+        "AS u(name, ids, content, body, i)) AS m"
+    )
+    given: list[Mapping[str, str | None]] = [
+        {"name": "a", "content": "{}", "body": "b", "ids": "{}"},
+        {"name": "b", "content": None, "body": "", "ids": "{a}"},
+    ]
+    assert rows.values(given) == {
+        "m_rows": '[{"name":"a","ids":"{}"},{"name":"b","ids":"{a}"}]',
+        "m_content": ["{}", None],
+        "m_body": ["b", ""],
+    }
 
 
 def test_a_row_without_a_value_for_a_column_is_refused() -> None:

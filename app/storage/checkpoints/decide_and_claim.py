@@ -36,7 +36,8 @@ from app.storage.tickets.tickets import (
 )
 
 # Such a run can be claimed with a decision: it was not lost, and has no message that the claim would have to log.
-_CLAIMABLE = """r.status = 'waiting' AND r.losses = 0 AND r.unread_inputs = 0 AND r.waiting_until IS NULL
+# IS TRUE: the run is searched by its key, not among all waiting runs in an index of them.
+_CLAIMABLE = """(r.status = 'waiting') IS TRUE AND r.losses = 0 AND r.unread_inputs = 0 AND r.waiting_until IS NULL
     AND r.pause_requested_at IS NULL AND r.cancel_requested_at IS NULL"""
 
 _READ = NamedSql(f"""

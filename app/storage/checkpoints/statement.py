@@ -19,7 +19,7 @@ from app.domain.tools.tool_calls import outcome_to_json
 from app.storage.codec import insert_messages, message_values, storable_json
 from app.storage.events.columns import EVENTS, event_values
 from app.storage.events.event_log import EventEntry
-from app.storage.postgres.named_parameters import NamedSql, Rows
+from app.storage.postgres.named_parameters import LONG_TEXT, NamedSql, Rows
 from app.storage.tickets.opening import opened_ctes, opened_json
 from app.storage.tickets.tickets import IS_UNSETTLED
 from app.storage.usage.ledger import billed_cte, billed_json
@@ -36,7 +36,7 @@ _WRITTEN = {
     "waiting_reason": "text",
     "waiting_message": "text",
     "termination": "jsonb",
-    "final_output": "text",
+    "final_output": LONG_TEXT,
     "structured_output": "jsonb",
 }
 _RUNS = Rows(
@@ -86,7 +86,8 @@ _LOCKS = """thread AS (
         coalesce(thread.state, '{}') AS thread_state_before
     FROM wanted w JOIN thread ON thread.i = w.i
     JOIN runs r ON r.tenant = w.tenant AND r.id = w.run_id
-    WHERE r.attempt = w.attempt AND r.status = 'running'
+    -- IS TRUE: the run is searched by its key, not among all running runs in an index of them.
+    WHERE r.attempt = w.attempt AND (r.status = 'running') IS TRUE
         AND (w.status <> 'done'
             OR (r.unread_inputs = 0 AND r.open_tasks = 0 AND r.rolled_back_by IS NULL))
         /* may suspend */

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.storage.events.event_log import EventEntry
-from app.storage.postgres.named_parameters import Rows
+from app.storage.postgres.named_parameters import LONG_TEXT, Rows
 
 EVENTS = Rows(
-    "e", {"i": "int", "position": "int", "step": "int", "event_type": "text", "body": "text"}
+    "e", {"i": "int", "position": "int", "step": "int", "event_type": "text", "body": LONG_TEXT}
 )
 """`i` is the number of the run from 1 on, `position` the event's place among those of its run from 0 on."""
 

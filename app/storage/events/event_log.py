@@ -19,7 +19,7 @@ from app.domain.ids import RunId, Tenant, ThreadId
 from app.domain.slices import Slice
 from app.storage.codec import Row, storable_json
 from app.storage.postgres.database import Connection, RawPool
-from app.storage.postgres.named_parameters import NamedSql, Rows
+from app.storage.postgres.named_parameters import LONG_TEXT, NamedSql, Rows
 from app.storage.tables import event_heads, events
 
 _DECODED_AT_ONCE = 200
@@ -51,7 +51,7 @@ def entry(pending: PendingEvent) -> EventEntry:
     return EventEntry(pending.step, event.event_type, storable_json(event_fields(event)))
 
 
-_EVENT = {"run_id": "uuid", "step": "int", "event_type": "text", "body": "text"}
+_EVENT = {"run_id": "uuid", "step": "int", "event_type": "text", "body": LONG_TEXT}
 _EVENTS = Rows("e", _EVENT, numbered="i")
 _APPEND = NamedSql(f"""
 WITH head AS (

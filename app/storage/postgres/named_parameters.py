@@ -1,13 +1,17 @@
 """SQL text whose parameters have names. It is compiled once to the numbers that asyncpg expects."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
+
+import msgspec
 
 Values: TypeAlias = Mapping[str, Any]
 
-_WRITTEN = frozenset({"int", "bigint", "uuid"})
-"""Types whose arrays are sent as one text."""
+LONG_TEXT = "long text"
+"""The type of a column with long texts."""
+_LONG_TYPES = frozenset({"jsonb", LONG_TEXT})
+_encode = msgspec.json.Encoder().encode
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -29,49 +33,47 @@ class NamedSql:
 
 
 class Rows:
-    """Rows as parameters: an array for each column. `sql` is a table expression with these columns.
+    """Rows as parameters. `sql` is a table expression with these columns.
 
-    JSON and arrays are sent as text and cast, because an array of arrays can't be unnested. An array of numbers
-    or ids is one text: the driver takes several times as long to encode its elements.
+    Short columns are one JSON text: an array for each takes the driver and the server several times as long. JSON
+    values and long texts are an array for each column, because within a JSON text they would be escaped.
     """
 
-    __slots__ = ("_columns", "_written", "names", "sql")
+    __slots__ = ("_alias", "_long", "_short", "names", "sql")
 
     def __init__(self, alias: str, columns: Mapping[str, str], *, numbered: str = "") -> None:
         """`numbered` names one more column, which numbers the rows from 1 on."""
-        self._columns = {name: f"{alias}_{name}" for name in columns}
+        self._alias = alias
+        self._long = [name for name, type_ in columns.items() if type_ in _LONG_TYPES]
+        self._short = [name for name in columns if name not in self._long]
         self.names = ", ".join(columns)
-        sent = {name: "text" if _is_cast(type_) else type_ for name, type_ in columns.items()}
-        self._written = {name for name, type_ in sent.items() if type_ in _WRITTEN}
-        arrays = ", ".join(
-            f":{alias}_{name}{'::text' if type_ in _WRITTEN else ''}::{type_}[]"
-            for name, type_ in sent.items()
-        )
-        read = [f"u.{n}::{t} AS {n}" if _is_cast(t) else f"u.{n}" for n, t in columns.items()]
-        named = [*columns, numbered] if numbered else [*columns]
+        short = ", ".join(f"{n} {_sent_type(columns[n])}" for n in self._short)
+        functions = [
+            f"json_to_recordset(:{alias}_rows::text::json) AS ({short})",
+            *(f"unnest(:{alias}_{name}::text[])" for name in self._long),
+        ]
+        more = [numbered] if numbered else []
+        read = [_read(name, type_) for name, type_ in columns.items()]
         self.sql = (
-            f"(SELECT {', '.join([*read, f'u.{numbered}'] if numbered else read)} "
-            f"FROM unnest({arrays}){' WITH ORDINALITY' if numbered else ''} "
-            f"AS u({', '.join(named)})) AS {alias}"
+            f"(SELECT {', '.join([*read, *(f'u.{name}' for name in more)])} "
+            f"FROM ROWS FROM ({', '.join(functions)}){' WITH ORDINALITY' if more else ''} "
+            f"AS u({', '.join([*self._short, *self._long, *more])})) AS {alias}"
         )
 
     def values(self, rows: Iterable[Values]) -> dict[str, Any]:
         """The parameters for these rows. Each row has a value for each column."""
         known = [*rows]
+        short = [{name: row[name] for name in self._short} for row in known]
         return {
-            parameter: _array_text(known, name)
-            if name in self._written
-            else [row[name] for row in known]
-            for name, parameter in self._columns.items()
+            f"{self._alias}_rows": _encode(short).decode(),
+            **{f"{self._alias}_{name}": [row[name] for row in known] for name in self._long},
         }
 
 
-def _array_text(rows: Sequence[Values], name: str) -> str:
-    """An array of numbers or ids as Postgres writes it. None of them needs quotes."""
-    return (
-        f"{{{','.join(['NULL' if (value := row[name]) is None else str(value) for row in rows])}}}"
-    )
+def _sent_type(type_: str) -> str:
+    return "text" if type_.endswith("[]") else type_
 
 
-def _is_cast(type_: str) -> bool:
-    return type_ == "jsonb" or type_.endswith("[]")
+def _read(name: str, type_: str) -> str:
+    is_cast = type_ == "jsonb" or type_.endswith("[]")
+    return f"u.{name}::{type_} AS {name}" if is_cast else f"u.{name}"
