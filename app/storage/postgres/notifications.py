@@ -44,12 +44,17 @@ async def listen(
 
 
 async def _until_lost(connection: "asyncpg.Connection[Any]", lost: asyncio.Event) -> None:
-    """Test the connection at intervals: a half-open one reports no loss."""
+    """Test the connection at intervals: a half-open one reports no loss.
+
+    `asyncio.wait_for` would lose a cancellation that comes together with the loss.
+    """
     while not lost.is_set():
         try:
-            await asyncio.wait_for(lost.wait(), timeout=10)
+            async with asyncio.timeout(10):
+                await lost.wait()
         except TimeoutError:
-            await asyncio.wait_for(connection.execute("SELECT 1"), timeout=5)
+            async with asyncio.timeout(5):
+                await connection.execute("SELECT 1")
 
 
 def _payload_to(handle: Callable[[str], None]) -> Callable[..., None]:

@@ -63,7 +63,8 @@ class TaskEmitter:
             await self._has_pending.wait()
             await self._commit_pending()
             try:
-                await asyncio.wait_for(self._has_ended.wait(), EMIT_INTERVAL_SECONDS)
+                async with asyncio.timeout(EMIT_INTERVAL_SECONDS):
+                    await self._has_ended.wait()
             except TimeoutError:
                 continue
         await self._commit_pending()
