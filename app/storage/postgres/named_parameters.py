@@ -9,7 +9,7 @@ import msgspec
 Values: TypeAlias = Mapping[str, Any]
 
 LONG_TEXT = "long text"
-"""The type of a column with long texts."""
+"""The type of a text column whose values may be long."""
 _LONG_TYPES = frozenset({"jsonb", LONG_TEXT})
 _encode = msgspec.json.Encoder().encode
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")

@@ -12,6 +12,7 @@ from app.events.transaction import EventTransactions
 from app.events.unsaved_bytes import UnsavedBytes, weight
 from app.storage.children.background_tasks import ClaimedTask
 from app.storage.postgres.database import DATABASE_UNAVAILABLE
+from app.workers.periodic.loop import wait_for_next
 
 EMIT_INTERVAL_SECONDS = 0.25
 """Seconds between two commits of one task's activity. What a snapshot replaces meanwhile is dropped."""
@@ -62,11 +63,7 @@ class TaskEmitter:
         while not self._has_ended.is_set():
             await self._has_pending.wait()
             await self._commit_pending()
-            try:
-                async with asyncio.timeout(EMIT_INTERVAL_SECONDS):
-                    await self._has_ended.wait()
-            except TimeoutError:
-                continue
+            await wait_for_next(self._has_ended, EMIT_INTERVAL_SECONDS)
         await self._commit_pending()
 
     async def _commit_pending(self) -> None:

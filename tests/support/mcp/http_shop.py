@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.support.both_ways import forward_both_ways
 from tests.support.conditions import eventually
 from tests.support.listeners import listening
 from tests.support.mcp.agents_files import KEY, SHOP
@@ -29,19 +30,9 @@ class Link:
         there_reader, there = await asyncio.open_connection("127.0.0.1", self.target)
         self._writers |= {writer, there}
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_copied(reader, there))
-                group.create_task(_copied(there_reader, writer))
+            await forward_both_ways(reader, writer, there_reader, there)
         finally:
-            there.transport.abort()
             self._writers -= {writer, there}
-
-
-async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-        await writer.drain()
-    writer.transport.abort()
 
 
 @asynccontextmanager
