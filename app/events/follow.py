@@ -84,6 +84,8 @@ class Follower:
         self._heartbeat_at = self._now() + heartbeat
         """When a heartbeat is due. Frames that aren't sent don't delay it."""
         self._first_page: EventPage | None = None
+        self._shown: Sequence[Frame] = ()
+        """The selected ones of the frames that were received last."""
         self.has_ended = False
         """The frames that were yielded last are the stream's last ones."""
         subscription.cursor = after
@@ -111,12 +113,9 @@ class Follower:
     async def frames(self) -> AsyncGenerator[FrameBatch]:
         """The selected frames after the cursor, until the scope's last event."""
         while True:
-            received = await self._read() if self._must_read_log else await self._listen()
-            shown = self._selected.of(received)
-            self._may_end = self._may_end_after(received)
-            self.has_ended = self._ends_with(received)
-            if shown:
-                yield shown
+            await self._receive()
+            if self._shown:
+                yield self._take_shown()
                 self._heartbeat_at = self._now() + self._heartbeat
             elif self._heartbeat_at <= self._now():
                 yield None
@@ -131,6 +130,17 @@ class Follower:
                 # Its last events may have been committed after the log was read.
                 self._was_finished = finished is True
                 self._must_read_log |= self._was_finished
+
+    async def _receive(self) -> None:
+        received = await self._read() if self._must_read_log else await self._listen()
+        self._shown = self._selected.of(received)
+        self._may_end = self._may_end_after(received)
+        self.has_ended = self._ends_with(received)
+
+    def _take_shown(self) -> Sequence[Frame]:
+        """The received frames. The follower drops them, because a slow client may take long to read them."""
+        shown, self._shown = self._shown, ()
+        return shown
 
     def close(self) -> None:
         self._subscription.close()

@@ -209,7 +209,7 @@ async def _chunks(follower: Source, named: bool, of_one_run: bool) -> AsyncGener
 
     On the stream of one run only the first frame has the whole envelope.
     """
-    is_short = False
+    is_first = True
     with telemetry.streams_open.track_inprogress():
         prefix = RECONNECT_MILLISECONDS
         if not follower.is_ready:
@@ -220,11 +220,18 @@ async def _chunks(follower: Source, named: bool, of_one_run: bool) -> AsyncGener
                 if frames is None:
                     yield HEARTBEAT_COMMENT
                     continue
-                encoded = [frame.short if of_one_run else frame.whole for frame in frames]
-                if not is_short:
-                    encoded[0], is_short = frames[0].whole, True
-                yield b"".join((prefix, *(_named(frames, encoded) if named else encoded)))
-                prefix = b""
+                chunk = prefix + _joined(frames, named, of_one_run, is_first)
+                prefix, is_first = b"", False
+                # While a slow client reads the chunk, only the chunk stays in memory.
+                del frames
+                yield chunk
+
+
+def _joined(frames: Sequence[Frame], named: bool, of_one_run: bool, is_first: bool) -> bytes:
+    encoded = [frame.short if of_one_run else frame.whole for frame in frames]
+    if is_first:
+        encoded[0] = frames[0].whole
+    return b"".join(_named(frames, encoded) if named else encoded)
 
 
 def _named(frames: Sequence[Frame], encoded: Sequence[bytes]) -> list[bytes]:
