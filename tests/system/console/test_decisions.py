@@ -1,5 +1,6 @@
 """A decision is about what was shown, is sent once, and its refusals are shown in words."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -77,14 +78,23 @@ async def test_a_call_that_differs_from_what_was_shown_is_not_approved(
         run, ticket = await opened(client)
         shown = await client.get(f"/v1/tickets/{ticket}")
 
+        is_read_again = asyncio.Event()
+
         async def of_another_call(route: Route) -> None:
             await route.fulfill(json={**shown, "args_digest": "sha256:" + "0" * 64})
+
+        async def delayed(route: Route) -> None:
+            await is_read_again.wait()
+            await route.continue_()
 
         await ann.page.route(f"**/v1/tickets/{ticket}", of_another_call)
         await ann.open(f"tickets/{ticket}")
         await ann.page.unroute_all()
+        await ann.page.route(f"**/v1/tickets/{ticket}", delayed)
         ann.expected_statuses = {412}
         await approve(ann)
+        await expect(ann.button("Approve")).to_have_count(0)
+        is_read_again.set()
         await ann.sees("The call has changed since you read it")
         assert (await client.run(run["id"]))["status"] == "waiting"
         await approve(ann)

@@ -28,6 +28,7 @@ export function useTicket(id: string | null, changes: number, onRead?: (ticket: 
     setError(null);
     readTicket(id, stopped.signal).then(
       (found) => {
+        if (stopped.signal.aborted) return;
         setTicket(found);
         onRead?.(found);
       },
@@ -38,6 +39,8 @@ export function useTicket(id: string | null, changes: number, onRead?: (ticket: 
   const reload = () => setReading((count) => count + 1);
   const onOutcome = (outcome: Outcome) => {
     setNotice(outcome);
+    // The card goes until the call is read again: a decision about the old one would only be refused.
+    if (outcome.kind === "changed") setTicket(null);
     if (outcome.kind !== "refused" && outcome.kind !== "not_sent") reload();
   };
   const shown = ticket?.id === id ? ticket : null;
