@@ -94,7 +94,6 @@ class EventStream(EventSourceResponse):
         self._options = options
         self._timeout = asyncio.timeout(None)
         self._path = ""
-        self._has_sent = False
 
     def cut(self) -> None:
         """Cut the stream off without a clean end."""
@@ -148,12 +147,10 @@ class EventStream(EventSourceResponse):
 
     async def _send_chunks_until(self, time: float, send: Send, sends: "StalledSends") -> bool:
         async for chunk in self._chunks:
-            # The compression gives a body that ends with its first part a Content-Length.
-            more = not (self._has_sent and self._follower.has_ended)
+            more = not self._follower.has_ended
             sends.begin()
             await send({"type": "http.response.body", "body": chunk, "more_body": more})
             sends.end()
-            self._has_sent = True
             if not more:
                 return True
             if _now() >= time:

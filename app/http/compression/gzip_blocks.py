@@ -1,30 +1,44 @@
-"""Compresses a stream whose pieces many clients get, so that each piece is compressed once for all of them.
+"""gzip streams whose pieces can be read as soon as they arrive.
 
-Each piece becomes deflate blocks that refer to no earlier bytes. So the same blocks fit into every stream.
+A stream consists of deflate blocks between a head and a checksum. `blocks_of` turns a piece into blocks that
+end with a whole byte and refer to no bytes of another source.
 """
 
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 
-_LEVEL = 5
-_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_LAST_BLOCK = b"\x03\x00"
+STORED_BYTES = 16_000
+"""The first bytes of a stream that are sent as they are. Most answers are shorter, and to compress the stream of a
+short run takes a seventh of the run's CPU."""
+_LEVEL = 1
+_WINDOW_BITS = 10
+_MEMORY_LEVEL = 3
+"""A compressed stream needs 14 KB, instead of 256 KB with the defaults of zlib.
+
+A delta of 70 bytes becomes 15 bytes and costs 1.4 µs of CPU. The defaults would make it 13 bytes.
+"""
+_SHARED_LEVEL = 5
 _KEPT_PIECES = 16
 """Of all streams. A piece is sent to its clients within moments."""
+_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_LAST_BLOCK = b"\x03\x00"
 
 
-class GzipBlocks:
+class GzipStream:
     """One compressed stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks_of: Callable[[bytes], bytes]) -> None:
+        self._blocks_of = blocks_of
+        self._head = _HEADER
         self._checksum = zlib.crc32(b"")
         self._size = 0
 
     def compressed(self, piece: bytes, *, is_last: bool) -> bytes:
-        head = b"" if self._size else _HEADER
+        head, self._head = self._head, b""
         self._checksum = zlib.crc32(piece, self._checksum)
         self._size += len(piece)
-        blocks = _blocks_of(piece) if piece else b""
+        blocks = self._blocks_of(piece) if piece else b""
         return head + blocks + (self._end() if is_last else b"")
 
     def _end(self) -> bytes:
@@ -32,7 +46,31 @@ class GzipBlocks:
         return _LAST_BLOCK + self._checksum.to_bytes(4, "little") + size.to_bytes(4, "little")
 
 
+class OwnBlocks:
+    """The blocks of a stream that has one client. They are compressed once the stream is long."""
+
+    def __init__(self) -> None:
+        self._stored = 0
+        self._compressor: zlib._Compress | None = None
+
+    def __call__(self, piece: bytes) -> bytes:
+        if self._compressor is None:
+            if self._stored + len(piece) <= STORED_BYTES:
+                self._stored += len(piece)
+                return _stored_block(piece)
+            self._compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -_WINDOW_BITS, _MEMORY_LEVEL)
+        return self._compressor.compress(piece) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _stored_block(piece: bytes) -> bytes:
+    size = len(piece)
+    return b"".join(
+        (b"\0", size.to_bytes(2, "little"), (size ^ 0xFFFF).to_bytes(2, "little"), piece)
+    )
+
+
 @lru_cache(_KEPT_PIECES)
-def _blocks_of(piece: bytes) -> bytes:
-    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+def shared_blocks(piece: bytes) -> bytes:
+    """The blocks of a piece that many clients get. It is compressed once for all of them."""
+    compressor = zlib.compressobj(_SHARED_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return compressor.compress(piece) + compressor.flush(zlib.Z_SYNC_FLUSH)
