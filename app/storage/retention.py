@@ -4,7 +4,6 @@ One process at a time executes a job, in short transactions that lock no rows of
 the last run that it has handled, and continues behind it.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -16,7 +15,7 @@ from app.domain.events.agent_events import DELTA_EVENTS
 from app.domain.events.delta_merging import LoggedDelta, merge_logged_deltas
 from app.domain.events.run_events import RUN_FINISH
 from app.domain.ids import RunId, Tenant, ThreadId
-from app.domain.json_values import compact
+from app.domain.json_values import compact, parsed
 from app.domain.runs.terminations import SUSPENDED
 from app.domain.threads.inputs import InputStatus
 from app.storage.codec import storable_json
@@ -170,7 +169,7 @@ async def _deltas(connection: Connection, run: FinishedRun, after: int) -> list[
             seq=row.seq,
             step=row.step,
             event_type=row.event_type,
-            fields=json.loads(row.body),
+            fields=parsed(row.body),
         )
         for row in await connection.execute(statement)
     ]

@@ -7,7 +7,6 @@ It also reads what the execution needs, as of its begin: the calls, the events a
 don't change before the run is claimed. The thread's next number shows that they haven't.
 """
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from app.domain.claims.claimed_run import ClaimedRun
 from app.domain.ids import RunId, Tenant, TicketKey, WorkerId
+from app.domain.json_values import parsed
 from app.domain.runs.runs import Running, RunRecord
 from app.domain.structs import replace
 from app.domain.tickets.decisions import Decision, DecisionEffect
@@ -160,7 +160,7 @@ async def decide_and_claim(
     row = next((row for row in rows if row["part"] == "claim"), None)
     if row is None:
         return None
-    thread = json.loads(row["content"])
+    thread = parsed(row["content"])
     progress = await stored_progress([each for each in rows if each is not row], from_seq)
     claimed = ClaimedRun(
         record=replace(

@@ -1,11 +1,11 @@
 """Loads what the execution of a claimed run needs, in one statement."""
 
-import json
 from collections.abc import Sequence
 
 from app.domain.claims.stored_progress import HistoryMark, StoredProgress
 from app.domain.events.run_events import RUN_FINISH, RUN_START
 from app.domain.events.step_events import STEP_END, STEP_START
+from app.domain.json_values import parsed
 from app.domain.runs.runs import RunRecord
 from app.storage.codec import Row
 from app.storage.postgres.database import RawPool
@@ -96,14 +96,14 @@ async def stored_progress(rows: Sequence[Row], from_seq: int) -> StoredProgress:
     for row in rows:
         by_part[row["part"]].append(row)
     progress = by_part["progress"][0] if by_part["progress"] else None
-    tickets = [ticket_of_json(json.loads(row["content"])) for row in by_part["ticket"]]
+    tickets = [ticket_of_json(parsed(row["content"])) for row in by_part["ticket"]]
     mark = by_part["mark"][0] if by_part["mark"] else None
     return StoredProgress(
         from_seq=from_seq,
         log=await decoded(by_part["message"]),
         log_bytes=list(map(bytes_of, by_part["message"])),
         mark=HistoryMark(None, 0) if mark is None else HistoryMark(mark["created_at"], mark["seq"]),
-        calls=[(call_of(json.loads(row["content"])), row["created_at"]) for row in by_part["call"]],
+        calls=[(call_of(parsed(row["content"])), row["created_at"]) for row in by_part["call"]],
         is_open=progress is not None and bool(progress["seq"]),
         begun_step=0 if progress is None else progress["step_index"] or 0,
         tickets=sorted(tickets, key=lambda ticket: (ticket.created_at, ticket.id)),

@@ -1,6 +1,5 @@
 """The event log: numbered by the thread's event head, appended and read."""
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,6 +15,7 @@ from app.domain.events.partial_message import EVENTS_OF_PARTIAL_MESSAGES
 from app.domain.events.run_events import RUN_CREATED
 from app.domain.events.step_events import STEP_END, STEP_START
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.json_values import parsed
 from app.domain.slices import Slice
 from app.storage.codec import Row, storable_json
 from app.storage.postgres.database import Connection, RawPool
@@ -250,7 +250,7 @@ async def of_open_step(
     )
     found: list[tuple[str, dict[str, Any]]] = []
     for row in (await connection.execute(statement)).all():
-        found.append((row["event_type"], json.loads(row["body"])))
+        found.append((row["event_type"], parsed(row["body"])))
         if len(found) % _DECODED_AT_ONCE == 0:
             await yield_to_loop()
     return found
@@ -315,7 +315,7 @@ async def activity_events(
             max_changes=max_changes,
         )
     )
-    found = tuple((row["event_type"], json.loads(row["body"])) for row in rows if row["event_type"])
+    found = tuple((row["event_type"], parsed(row["body"])) for row in rows if row["event_type"])
     return Slice(found, rows[0]["has_more"])
 
 

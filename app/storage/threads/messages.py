@@ -3,7 +3,6 @@
 Messages that were rolled back are left out for models, and in lists unless a client asks for them.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONPATH
 
 from app.clock import yield_to_loop
 from app.domain.ids import RunId, Tenant, ThreadId
+from app.domain.json_values import parsed
 from app.domain.runs.runs import RunRecord
 from app.domain.slices import PageRequest, Slice
 from app.domain.structs import replace
@@ -54,7 +54,7 @@ class _Decoding:
 
     def __getitem__(self, key: str, /) -> Any:
         value = self._row[key]
-        return json.loads(value) if key in _JSON and value is not None else value
+        return parsed(value) if key in _JSON and value is not None else value
 
 
 def bytes_of(row: Row) -> int:

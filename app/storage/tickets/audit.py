@@ -1,6 +1,5 @@
 """The audit of decisions, read from tickets, decisions and events."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from app.domain.events.ticket_events import TicketDecided, TicketExpired
 from app.domain.events.tool_call_events import ToolCallDone, ToolCallResumed
 from app.domain.ids import CallId, RunId, Tenant, ThreadId, TicketKey
+from app.domain.json_values import parsed
 from app.domain.slices import PageRequest, Slice
 from app.domain.tickets.tickets import Ticket
 from app.domain.timestamps import Period
@@ -177,5 +177,5 @@ async def audited_events(
 
 
 def _audited_event(row: Row) -> tuple[ThreadId, RunId, AuditedEvent]:
-    event = AuditedEvent(row["seq"], row["ts"], row["event_type"], json.loads(row["body"]))
+    event = AuditedEvent(row["seq"], row["ts"], row["event_type"], parsed(row["body"]))
     return ThreadId(row["thread_id"]), RunId(row["run_id"]), event
