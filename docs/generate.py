@@ -309,8 +309,8 @@ def http_api() -> str:
         "  [wait or follow](../how-to/start.md#wait-or-follow).",
         "- `Idempotency-Key` makes a command safe to repeat for 24 hours.",
         "- Within `/v1` there are only additions: see [compatibility](compatibility.md).",
-        "- Responses of 1,000 bytes and more, and streams, are compressed for clients that send `Accept-Encoding: gzip`.",
-        "  Each event of a stream is sent at once.",
+        "- Responses of 1,000 bytes and more, and streams, are compressed for clients that send `Accept-Encoding: gzip`. The first 16 kB",
+        "  of a stream are sent as they are, within the gzip format. Each event of a stream is sent at once.",
     ]
     for tag, rows in _routes(document).items():
         lines += ["", f"## {tag}", "", "| Route | |", "|---|---|", *rows]
