@@ -102,13 +102,19 @@ class Follower:
 
     @property
     def is_ready(self) -> bool:
-        if self._selected.is_partial:
-            return False
         if not self._must_read_log:
-            return not self._subscription.is_idle
+            frame = self._subscription.first
+            return (
+                frame is not None
+                and frame.seq == self._cursor + 1
+                and self._scope.contains(frame)
+                and self._selected.passes(frame.event_type)
+            )
         page = self._first_page
-        # Below `pruned_to`, one more read has to find out whether the log has a gap.
-        return page is not None and bool(page.events) and self._cursor >= page.pruned_to
+        if page is None or self._cursor < page.pruned_to:
+            # Below `pruned_to`, one more read has to find out whether the log has a gap.
+            return False
+        return any(self._selected.passes(event.event_type) for event in page.events)
 
     async def frames(self) -> AsyncGenerator[FrameBatch]:
         """The selected frames after the cursor, until the scope's last event."""

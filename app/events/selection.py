@@ -20,6 +20,9 @@ class EventSelection(Struct, frozen=True):
         """Whether some types don't pass."""
         return self.only is not None or bool(self.without)
 
+    def passes(self, event_type: str) -> bool:
+        return event_type not in self.without and (self.only is None or event_type in self.only)
+
     def of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         only, without = self.only, self.without
         if only is not None:

@@ -8,12 +8,13 @@ import pytest
 from app.domain.checkpoints import PendingEvent
 from app.domain.errors import Gone
 from app.domain.events.run_events import PauseRequested, RunFinish, RunStart
-from app.domain.events.step_events import TextDelta
+from app.domain.events.step_events import StepStart, TextDelta
 from app.domain.events.tool_call_events import ActivitySnapshot
 from app.domain.runs.runs import Waiting, WaitingReason
 from app.domain.tickets.decisions import Action, Decision, DecisionAnswer
 from app.events.fanout.hub import MAX_BACKLOG_BYTES
 from app.events.follow import check_cursor, last_cursor, read_page
+from app.events.selection import EventSelection
 from app.storage.events import batched_append, event_log
 from app.storage.events.event_log import EventEntry
 from app.storage.postgres.database import Database
@@ -148,6 +149,45 @@ async def test_a_reader_is_ready_when_its_first_frames_are_there(database: Datab
             before = pushed.follower.is_ready
             await emit(emitters, run, "live")
             assert (before, pushed.follower.is_ready) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "selected, is_ready",
+    [
+        (EventSelection(without=frozenset({StepStart.event_type})), True),
+        (EventSelection(only=frozenset({TextDelta.event_type})), True),
+        (EventSelection(without=frozenset({TextDelta.event_type})), False),
+        (EventSelection(only=frozenset({StepStart.event_type})), False),
+    ],
+)
+async def test_a_reader_is_ready_if_its_next_frame_is_one_that_it_shows(
+    database: Database, selected: EventSelection, is_ready: bool
+) -> None:
+    run = await running(database.pool)
+    async with writing(database) as emitters:
+        live = emitters.listen(run)
+        async with following(
+            database, emitters, scope_of(run), after=1, subscription=live, selected=selected
+        ) as pushed:
+            await emit(emitters, run, "live")
+            assert pushed.follower.is_ready is is_ready
+        async with following(
+            database, emitters, scope_of(run), after=1, selected=selected
+        ) as logged:
+            await logged.follower.read_first_page("/snapshot")
+            assert logged.follower.is_ready is is_ready
+
+
+async def test_a_reader_isnt_ready_if_it_missed_events(database: Database) -> None:
+    run = await running(database.pool)
+    async with writing(database) as emitters:
+        live = emitters.listen(run)
+        async with following(
+            database, emitters, scope_of(run), after=0, subscription=live
+        ) as reader:
+            await emit(emitters, run, "the second event")
+            assert not reader.follower.is_ready
+            assert await reader.until(2) == [1, 2]
 
 
 async def test_a_reader_knows_that_it_has_the_last_frames_of_its_run(database: Database) -> None:

@@ -12,6 +12,7 @@ from app.domain.runs.runs import Done, NewRun, Waiting
 from app.domain.tickets.tickets import Ticket
 from app.events.fanout.hub import Subscription
 from app.events.follow import Follower, StreamScope, follow
+from app.events.selection import EventSelection
 from app.events.sse_encoding import Frame
 from app.storage.checkpoints import single
 from app.storage.events import batched_append
@@ -35,6 +36,7 @@ async def following(
     after: int = 0,
     heartbeat: float = TIMEOUT_SECONDS,
     subscription: Subscription | None = None,
+    selected: EventSelection | None = None,
 ) -> AsyncIterator["Reader"]:
     follower = follow(
         database.pool,
@@ -43,6 +45,7 @@ async def following(
         after=after,
         heartbeat=heartbeat,
         subscription=subscription,
+        selected=selected or EventSelection(),
     )
     try:
         async with aclosing(follower.frames()) as frames:

@@ -50,6 +50,11 @@ class Subscription:
         self._frames.extend(frames)
         self._arrived()
 
+    @property
+    def first(self) -> Frame | None:
+        """The frame that its reader takes next. None if there is none, or if the log must be read."""
+        return self._frames[0] if self._frames and not self._missed else None
+
     def mark_missed(self) -> None:
         """Have the reader read the log: it has events that weren't pushed."""
         self._frames.clear()
