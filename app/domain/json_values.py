@@ -41,8 +41,6 @@ def _encoder(*, sort_keys: bool, ensure_ascii: bool = False) -> Callable[[Any, i
 _pieces = _encoder(sort_keys=False)
 _sorted_pieces = _encoder(sort_keys=True)
 _canonical_pieces = _encoder(sort_keys=True, ensure_ascii=True)
-
-
 _decode = msgspec.json.Decoder().decode
 
 

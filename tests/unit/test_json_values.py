@@ -14,6 +14,7 @@ from app.domain.json_values import (
     compact_sorted,
     digest,
     is_unicode,
+    parsed,
     storable,
     storable_text,
 )
@@ -81,6 +82,21 @@ def test_compact_json_is_what_the_encoder_of_the_library_writes(value: Any) -> N
     assert compact(value) == usual.encode(value)
     usual = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     assert compact_sorted(value) == usual.encode(value)
+
+
+@given(VALUES)
+def test_stored_json_is_read_as_the_library_reads_it(value: Any) -> None:
+    for text in (compact(value), canonical(value)):
+        # As text, because 1 and 1.0 are equal.
+        assert repr(parsed(text)) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e400", "-1e400", "9" * 400, "-0", "-0.0", "1E5", '"\\ud800"', "[" * 900 + "]" * 900],
+)
+def test_unusual_json_is_read_as_the_library_reads_it(text: str) -> None:
+    assert repr(parsed(text)) == repr(json.loads(text))
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, {(1, 2): 3}])

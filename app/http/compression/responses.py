@@ -72,7 +72,7 @@ class _CompressedResponse:
 
 
 async def _piece(stream: GzipStream, message: Message) -> bytes:
-    body, is_last = message["body"], not message.get("more_body", False)
+    body, is_last = message.get("body", b""), not message.get("more_body", False)
     if len(body) >= THREAD_MIN_BYTES:
         return await asyncio.to_thread(stream.compressed, body, is_last=is_last)
     return stream.compressed(body, is_last=is_last)
