@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import pytest
@@ -96,7 +95,7 @@ def free_slots(worker: Worker) -> int:
 
 def claim_bytes(replica: Replica) -> bytes:
     """Bytes that only a claim sends: the id of the new owner, then that there is no id of a delivery."""
-    return UUID(replica.me).bytes + b"\xff\xff\xff\xff"
+    return replica.me.encode() + b"\xff\xff\xff\xff"
 
 
 async def assert_resumed_once(run: Run, probe: Probe) -> None:
