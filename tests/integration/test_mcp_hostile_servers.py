@@ -30,15 +30,12 @@ HOSTILE = Path(__file__).parents[1] / "support" / "mcp" / "hostile.py"
 async def servers(
     *ways: str, http: Mapping[str, str] | None = None, **more: Any
 ) -> AsyncIterator[McpServers]:
-    limits = {"startup_timeout": 30.0, "timeout": 20.0, **more}
+    """Servers with these settings, and a good one, which may take long on a busy machine."""
+    patient = {"startup_timeout": 30.0, "timeout": 20.0}
+    limits = {**patient, **more}
     specs = {
-        way: McpServerSpec(
-            name=way,
-            command=sys.executable,
-            args=(str(HOSTILE), way),
-            **limits,
-        )
-        for way in (*ways, "good")
+        way: McpServerSpec(name=way, command=sys.executable, args=(str(HOSTILE), way), **own)
+        for way, own in (*((way, limits) for way in ways), ("good", patient))
     }
     for way, address in (http or {}).items():
         specs[way] = McpServerSpec(name=way, url=address, effects=Effects.UNSAFE, **limits)
