@@ -30,6 +30,8 @@ CONFORMS = [
 STREAM = "text/event-stream"
 _MAX_WAIT_SECONDS = 1
 _TIMEOUT = 60
+_FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "upgrade"})
+"""Headers of HTTP itself. A generated one makes the request malformed before any operation gets it."""
 
 Case: TypeAlias = schemathesis.Case[Any]
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
@@ -52,6 +54,8 @@ class SchemaClient:
         return {"headers": {"Authorization": f"Bearer {self.key}"}, "timeout": _TIMEOUT}
 
     def ask(self, case: Case, *, is_wrong: bool, accept: str = "*/*") -> None:
+        for name in [each for each in case.headers or () if each.lower() in _FRAMING]:
+            del case.headers[name]
         headers = {**self.with_key["headers"], "Accept": accept}
         request = case.as_transport_kwargs(base_url=self.base, headers=headers)
         with self.session.request(
