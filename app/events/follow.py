@@ -138,13 +138,14 @@ class Follower:
                 self._must_read_log |= self._was_finished
 
     async def _receive(self) -> None:
+        """Read the log or wait for pushed events, once."""
         received = await self._read() if self._must_read_log else await self._listen()
         self._shown = self._selected.of(received)
         self._may_end = self._may_end_after(received)
         self.has_ended = self._ends_with(received)
 
     def _take_shown(self) -> Sequence[Frame]:
-        """The received frames. The follower drops them, because a slow client may take long to read them."""
+        """Return the selected frames and drop them, because a slow client may take long to read them."""
         shown, self._shown = self._shown, ()
         return shown
 

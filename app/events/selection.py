@@ -24,9 +24,6 @@ class EventSelection(Struct, frozen=True):
         return event_type not in self.without and (self.only is None or event_type in self.only)
 
     def of(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        only, without = self.only, self.without
-        if only is not None:
-            frames = [frame for frame in frames if frame.event_type in only]
-        if without:
-            frames = [frame for frame in frames if frame.event_type not in without]
+        if self.is_partial:
+            frames = [frame for frame in frames if self.passes(frame.event_type)]
         return [frame.with_trace for frame in frames] if self.trace else frames

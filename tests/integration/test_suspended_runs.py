@@ -18,7 +18,7 @@ from tests.support.replicas import Replica, Run, an_agent, open_replica
 pytestmark = pytest.mark.anyio
 
 SUSPENDED_RUNS = 50
-"""More than twice the dozen tasks that a queue starts for itself while the first runs execute."""
+"""Half of them is more than the dozen tasks that a queue starts for itself while the first runs execute."""
 _DELIVERIES = "SELECT count(*) FROM pgq.pgqueuer WHERE entrypoint = 'run'"
 _TRANSACTIONS = """
     SELECT pid, xact_start FROM pg_stat_activity

@@ -1,7 +1,7 @@
 """gzip streams whose pieces can be read as soon as they arrive.
 
-A stream consists of deflate blocks between a head and a checksum. `blocks_of` turns a piece into blocks that
-end with a whole byte and refer to no bytes of another source.
+A stream consists of a head, deflate blocks and a checksum. The blocks of a piece end with a whole byte. Blocks that
+many streams share refer to no earlier bytes, so they fit into each of these streams.
 """
 
 import zlib
@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 STORED_BYTES = 16_000
-"""The first bytes of a stream that are sent as they are. Most answers are shorter, and to compress the stream of a
-short run takes a seventh of the run's CPU."""
+"""The first bytes of a stream that are sent as they are. Compressing the stream of a short run would take 50 µs."""
 _LEVEL = 1
 _WINDOW_BITS = 10
 _MEMORY_LEVEL = 3
@@ -59,7 +58,7 @@ class OwnBlocks:
                 self._stored += len(piece)
                 return _stored_block(piece)
             self._compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -_WINDOW_BITS, _MEMORY_LEVEL)
-        return self._compressor.compress(piece) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+        return _flushed(self._compressor, piece)
 
 
 def _stored_block(piece: bytes) -> bytes:
@@ -73,4 +72,8 @@ def _stored_block(piece: bytes) -> bytes:
 def shared_blocks(piece: bytes) -> bytes:
     """The blocks of a piece that many clients get. It is compressed once for all of them."""
     compressor = zlib.compressobj(_SHARED_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return _flushed(compressor, piece)
+
+
+def _flushed(compressor: "zlib._Compress", piece: bytes) -> bytes:
     return compressor.compress(piece) + compressor.flush(zlib.Z_SYNC_FLUSH)

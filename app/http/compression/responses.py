@@ -79,7 +79,7 @@ async def _piece(stream: GzipStream, message: Message) -> bytes:
 
 
 class _CompressedBody(GZipResponder):
-    """A response that isn't a stream."""
+    """A response that isn't a stream. The base class needs the app, and calls it only if it is called itself."""
 
     def __init__(self, app: ASGIApp, send: Send) -> None:
         super().__init__(

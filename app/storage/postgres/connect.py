@@ -150,7 +150,7 @@ async def keep(_: RawConnection) -> None:
 
 
 async def read_uuids_as_text(connection: RawConnection) -> None:
-    """Read and write uuids as text, which Python code uses for ids. Postgres converts them fastest."""
+    """Read and write uuids as text, which Python code uses for ids. Postgres converts uuids faster."""
     await connection.set_type_codec(
         "uuid", schema="pg_catalog", encoder=str, decoder=str, format="text"
     )

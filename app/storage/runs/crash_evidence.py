@@ -1,6 +1,5 @@
 """Collects evidence about a call whose worker died: the worker, streamed output and progress."""
 
-import json
 from datetime import datetime
 
 from sqlalchemy import Select, cast, select
@@ -8,6 +7,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.events.tool_call_events import ActivitySnapshot, ToolCallStreamDelta
 from app.domain.ids import CallId, RunId, Tenant, ThreadId, WorkerId
+from app.domain.json_values import parsed
 from app.domain.tools.crash_evidence import MAX_STREAMED_CHARACTERS, CrashEvidence, LostWorker
 from app.storage.postgres.database import Connection
 from app.storage.tables import events, tool_calls, workers
@@ -35,7 +35,7 @@ async def evidence_of(
             body["tool_call_id"].astext == call_id,
         ).limit(_MAX_DELTAS)
     )
-    streamed = "".join(reversed([json.loads(delta.body)["delta"] for delta in deltas]))
+    streamed = "".join(reversed([parsed(delta.body)["delta"] for delta in deltas]))
     snapshots = await connection.execute(
         bodies.where(
             events.c.event_type == ActivitySnapshot.event_type,
@@ -47,7 +47,7 @@ async def evidence_of(
     return CrashEvidence(
         await _worker(connection, tenant, run_id, call_id),
         streamed[-MAX_STREAMED_CHARACTERS:],
-        None if progress is None else json.loads(progress.body)["content"],
+        None if progress is None else parsed(progress.body)["content"],
     )
 
 

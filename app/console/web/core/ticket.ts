@@ -39,7 +39,7 @@ export function useTicket(id: string | null, changes: number, onRead?: (ticket: 
   const reload = () => setReading((count) => count + 1);
   const onOutcome = (outcome: Outcome) => {
     setNotice(outcome);
-    // The card goes until the call is read again: a decision about the old one would only be refused.
+    // The card disappears until the call is read again: the server would refuse a decision about the old one.
     if (outcome.kind === "changed") setTicket(null);
     if (outcome.kind !== "refused" && outcome.kind !== "not_sent") reload();
   };
